@@ -1,0 +1,1 @@
+"""Benchmarks: each program prints a line per figure."""

@@ -1,0 +1,1 @@
+"""Commands: thin; they parse, call the library and print what it says."""

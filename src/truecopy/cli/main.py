@@ -1,0 +1,96 @@
+"""The program `truecopy`: commands, and the one place where errors become lines and exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from types import FrameType
+
+import click
+import typer
+
+from truecopy import spark as spark_settings
+from truecopy.cli.demo import demo
+from truecopy.cli.verify import verify
+from truecopy.model.endpoint import mask_secrets, parse_endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError
+
+app = typer.Typer(
+    name="truecopy",
+    help="Move data between databases, keep it moving, and prove that every row arrived.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(verify)
+app.command()(demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"truecopy {version('truecopy')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(  # noqa: ARG001 - the callback answers
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Move data between databases, keep it moving, and prove that every row arrived."""
+
+
+def main() -> None:
+    """Runs a command. Exit codes: 0 equal or done, 1 differences, 2 wrong usage, 3 could not finish."""
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.Abort:
+        return _fail("stopped", 3)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the same command goes on where this one stopped", 3)
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2, " (see --help)")
+    except TruecopyError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of the output went away; nothing is left to be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 3
+    except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the trace for us
+        log = spark_settings.log_file()
+        with log.open("a", encoding="utf-8") as file:
+            file.write(_masked(traceback.format_exc()))
+        said = str(error).splitlines()[0] if str(error) else ""
+        return _fail(f"unexpected {type(error).__name__}: {said} (the trace is in {log})", 3)
+    return int(code or 0)
+
+
+def _fail(message: str, code: int, hint: str = "") -> int:
+    typer.echo(f"truecopy: {_masked(message)}{hint}", err=True)
+    return code
+
+
+def _masked(text: str) -> str:
+    """The text without the secrets of any URL of the command line."""
+    endpoints = []
+    for word in sys.argv[1:]:
+        if "://" in word:
+            try:
+                endpoints.append(parse_endpoint(word.removeprefix("--replica=")))
+            except TruecopyError:
+                continue
+    return mask_secrets(text, tuple(endpoints))
+
+
+def _terminated(_signal: int, _frame: FrameType | None) -> None:
+    raise CannotFinish("terminated; the same command goes on where this one stopped")

@@ -1,0 +1,347 @@
+"""MySQL 5.7+, MariaDB and TiDB: one dialect with a few differences, seen from the server itself."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pymysql
+import pymysql.converters
+import pymysql.cursors
+from pymysql.constants import CLIENT
+
+from truecopy.engines import sql
+from truecopy.engines.mysql_dialect import MySQLDialect, canonical_type, is_ordered_by
+from truecopy.engines.protocols import Statement
+from truecopy.engines.relational import RelationalSession
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.relation import Buckets, Chunk, Relation
+from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.types import Json, Text, is_free_text
+
+_COUNT_BELOW = 100_000
+_SYSTEM_SCHEMAS = ("mysql", "information_schema", "performance_schema", "sys")
+
+
+class MySQL(RelationalSession):
+    """A connection to MySQL, MariaDB or TiDB, in UTC and with UTF-8, in reads that lock nothing."""
+
+    transaction_start = ("SET foreign_key_checks = 0", "START TRANSACTION")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.dialect = MySQLDialect()
+        try:
+            self._connection = pymysql.connect(
+                host=endpoint.host or "127.0.0.1",
+                port=endpoint.port or 3306,
+                user=endpoint.user or None,
+                password=endpoint.password,
+                database=endpoint.database or None,
+                unix_socket=endpoint.option("socket") or None,
+                ssl_ca=endpoint.option("ssl_ca") or None,
+                charset="utf8mb4",
+                sql_mode="NO_ENGINE_SUBSTITUTION",
+                connect_timeout=int(endpoint.option("connect_timeout", "10")),
+                # Results stay text: types are ours to decide, and zero dates have no Python value.
+                conv=pymysql.converters.encoders,
+                autocommit=True,
+                client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, changed or not
+                init_command="SET time_zone = '+00:00', group_concat_max_len = 1073741824",
+            )
+        except (pymysql.MySQLError, OSError) as error:
+            raise _explain(error, endpoint) from None
+        self._version = str(self.fetch(Statement("SELECT VERSION()"))[0][0])
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server says so itself; the URL's scheme does not decide."""
+        return "mariadb" in self._version.lower()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Running statements
+
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            try:
+                cursor.execute(statement.sql, self._arguments(statement))
+                rows = list(cursor.fetchall())
+                warnings = cursor.warning_count
+            except (pymysql.MySQLError, OSError) as error:
+                raise _explain(error, self.endpoint) from None
+        if warnings:
+            self._refuse_warnings()
+        return rows
+
+    def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
+        rows = self.fetch(statement)
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return pa.table([pa.array(column, pa.string()) for column in columns], names=list(names))
+
+    def fetch_fingerprints(
+        self, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
+    ) -> pa.Table:
+        """Packed by the server into one value: a row each would cost more than computing them."""
+        if relation.deferred:
+            return super().fetch_fingerprints(relation, table, chunk, buckets)
+        inner = sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets)
+        names = [f"k{i}" for i in range(relation.key_width)] + ["f"]
+        hexed = [i for i, kind in enumerate(relation.key_types) if is_free_text(kind)]
+        texts = [f"HEX({name})" if i in hexed else name for i, name in enumerate(names)]
+        packed = ",',',".join(texts)
+        statement = Statement(
+            f"SELECT COUNT(*), GROUP_CONCAT({packed} SEPARATOR '\\n') FROM ({inner.sql}) AS p", inner.values
+        )
+        ((count, lines),) = self.fetch(statement)
+        if not int(count):
+            types = [pa.string()] * relation.key_width + [pa.int64()]
+            return pa.schema(list(zip(names, types, strict=True))).empty_table()
+        found = pa_csv.read_csv(
+            io.BytesIO(lines.encode()),
+            read_options=pa_csv.ReadOptions(column_names=names),
+            convert_options=pa_csv.ConvertOptions(
+                column_types={**dict.fromkeys(names, pa.string()), "f": pa.int64()}, strings_can_be_null=False
+            ),
+        )
+        if found.num_rows != int(count):
+            raise CannotFinish(
+                f"{self.endpoint} cut a result short: {found.num_rows} of {count} rows; raise max_allowed_packet"
+            )
+        for i in hexed:
+            plain = [bytes.fromhex(text).decode() for text in found.column(i).to_pylist()]
+            found = found.set_column(i, names[i], pa.array(plain, pa.string()))
+        return found
+
+    def execute(self, statement: Statement) -> int:
+        with self._connection.cursor() as cursor:
+            try:
+                return cursor.execute(statement.sql, self._arguments(statement))
+            except (pymysql.MySQLError, OSError) as error:
+                raise _explain(error, self.endpoint) from None
+
+    def begin(self) -> None:
+        for line in self.transaction_start:
+            self.execute(Statement(line))
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._connection.rollback()
+
+    def literal(self, value: object) -> str:
+        if isinstance(value, bytes):
+            return f"X'{value.hex()}'"
+        return str(self._connection.literal(value))
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
+        with self._connection.cursor() as cursor:
+            try:
+                cursor.execute(statement, tuple(values) or None)
+                rows, names = cursor.fetchall(), [field[0] for field in cursor.description or ()]
+            except (pymysql.MySQLError, OSError) as error:
+                raise _explain(error, self.endpoint) from None
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return pa.table([pa.array(column, pa.string()) for column in columns], names=names)
+
+    def _arguments(self, statement: Statement) -> tuple[Any, ...]:
+        return statement.values  # given also when empty, so that %% is always resolved
+
+    def _refuse_warnings(self) -> None:
+        """A warning of a SELECT means that a value was cut or dropped, never something to pass over."""
+        with self._connection.cursor() as cursor:
+            cursor.execute("SHOW WARNINGS")
+            found = cursor.fetchall()
+        serious = [row for row in found if row[0] != "Note"]
+        if serious:
+            _, code, message = serious[0]
+            hint = "; raise max_allowed_packet" if code in ("1301", 1301) else ""
+            raise CannotFinish(f"{self.endpoint} could not compute every value: {message}{hint}")
+
+    # Introspection
+
+    def tables(self) -> list[TableName]:
+        condition = "table_schema = %s" if self.endpoint.database else f"table_schema NOT IN {_SYSTEM_SCHEMAS}"
+        values = (self.endpoint.database,) if self.endpoint.database else ()
+        rows = self.fetch(
+            Statement(
+                "SELECT table_schema, table_name FROM information_schema.tables "
+                f"WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') AND {condition} ORDER BY 1, 2",
+                values,
+            )
+        )
+        return [TableName(*row) for row in rows]
+
+    def find(self, name: str) -> TableName | None:
+        schema, _, table = name.rpartition(".")
+        rows = self.fetch(
+            Statement(
+                "SELECT table_schema, table_name FROM information_schema.tables "
+                "WHERE table_schema = %s AND table_name = %s",
+                (schema or self.endpoint.database, table),
+            )
+        )
+        return TableName(*rows[0]) if rows else None
+
+    def describe(self, name: TableName) -> Table:
+        rows = self.fetch(
+            Statement(
+                "SELECT table_type, table_rows, avg_row_length FROM information_schema.tables "
+                "WHERE table_schema = %s AND table_name = %s",
+                (name.schema, name.table),
+            )
+        )
+        if not rows:
+            raise UsageError(f"there is no table {name} on {self.endpoint}, or {self.endpoint.user} may not see it")
+        kind, estimate, row_bytes = rows[0]
+        if "VIEW" in kind:
+            raise UsageError(f"{name} on {self.endpoint} is a view: verify the tables that it reads from")
+        unique = self._unique_keys(name)
+        columns = self._columns(name)
+        required = {column.name for column in columns if not column.nullable}
+        return Table(
+            name=name,
+            columns=columns,
+            keys=tuple(key for _, key in unique if required.issuperset(key)),
+            unique=tuple(key for _, key in unique),
+            foreign_keys=self._foreign_keys(name),
+            rows=self._count(name, int(estimate or 0)),
+            row_bytes=int(row_bytes or 100),
+        )
+
+    def _count(self, name: TableName, estimate: int) -> int:
+        """The estimate, unless it is small: then it may be stale by far, and counting is cheap."""
+        if estimate > _COUNT_BELOW:
+            return estimate
+        table = sql.table_sql(self.dialect, name)
+        counted = f"SELECT COUNT(*) FROM (SELECT 1 FROM {table} LIMIT {2 * _COUNT_BELOW}) AS t"
+        return max(estimate, int(self.fetch(Statement(counted))[0][0]))
+
+    def position(self) -> str | None:
+        try:
+            if self.is_mariadb:
+                return str(self.fetch(Statement("SELECT @@gtid_current_pos"))[0][0]) or None
+            return str(self.fetch(Statement("SELECT @@gtid_executed"))[0][0]).replace("\n", "") or None
+        except TruecopyError:
+            return None
+
+    def lag_seconds(self) -> float | None:
+        for command in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
+            with self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
+                try:
+                    cursor.execute(command)
+                except pymysql.MySQLError:
+                    continue
+                row = cursor.fetchone() or {}
+            behind = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
+            return None if behind is None else float(behind)
+        return None
+
+    def _columns(self, name: TableName) -> tuple[Column, ...]:
+        rows = self.fetch(
+            Statement(
+                "SELECT column_name, data_type, column_type, is_nullable, numeric_scale, datetime_precision,"
+                " character_set_name, collation_name, extra FROM information_schema.columns"
+                " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (name.schema, name.table),
+            )
+        )
+        documents = self._json_checked(name)
+        found = []
+        for column, data_type, native, nullable, scale, fraction, charset, collation, extra in rows:
+            kind = canonical_type(data_type.lower(), native.lower(), scale and int(scale))
+            if isinstance(kind, Text) and column in documents:
+                kind = Json("mariadb")
+            found.append(
+                Column(
+                    name=column,
+                    type=kind,
+                    native=native,
+                    nullable=nullable == "YES",
+                    order=is_ordered_by(data_type.lower(), kind, collation),
+                    fraction=int(scale or 0) if data_type == "decimal" else int(fraction or 0),
+                    charset=charset,
+                    padded=data_type == "char",
+                    generated=bool(re.search(r"\b(VIRTUAL|STORED|PERSISTENT) GENERATED|INVISIBLE.*SYSTEM", extra)),
+                )
+            )
+        return tuple(found)
+
+    def _json_checked(self, name: TableName) -> set[str]:
+        """MariaDB keeps JSON as LONGTEXT with a check; the check tells it from other text."""
+        if not self.is_mariadb:
+            return set()
+        rows = self.fetch(
+            Statement(
+                "SELECT check_clause FROM information_schema.check_constraints"
+                " WHERE constraint_schema = %s AND table_name = %s",
+                (name.schema, name.table),
+            )
+        )
+        checks = [re.fullmatch(r"json_valid\(`(.*)`\)", row[0]) for row in rows]
+        return {match[1] for match in checks if match}
+
+    def _unique_keys(self, name: TableName) -> list[tuple[str, tuple[str, ...]]]:
+        """Unique indexes over whole columns, the primary key first, then the narrowest."""
+        rows = self.fetch(
+            Statement(
+                "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
+                " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
+                (name.schema, name.table),
+            )
+        )
+        found: dict[str, list[str]] = {}
+        partial = {index for index, column, prefix in rows if prefix is not None or column is None}
+        for index, column, _ in rows:
+            if index not in partial:
+                found.setdefault(index, []).append(column)
+        keys = [(index, tuple(columns)) for index, columns in found.items()]
+        return sorted(keys, key=lambda item: (item[0] != "PRIMARY", len(item[1]), item[0]))
+
+    def _foreign_keys(self, name: TableName) -> tuple[ForeignKey, ...]:
+        rows = self.fetch(
+            Statement(
+                "SELECT constraint_name, column_name, referenced_table_schema, referenced_table_name"
+                " FROM information_schema.key_column_usage WHERE table_schema = %s AND table_name = %s"
+                " AND referenced_table_name IS NOT NULL ORDER BY constraint_name, ordinal_position",
+                (name.schema, name.table),
+            )
+        )
+        found: dict[str, list[tuple[str, TableName]]] = {}
+        for constraint, column, schema, table in rows:
+            found.setdefault(constraint, []).append((column, TableName(schema, table)))
+        return tuple(ForeignKey(tuple(c for c, _ in parts), parts[0][1]) for parts in found.values())
+
+
+_DENIED = {1044, 1142, 1143, 1227}
+_MESSAGES = {
+    1045: "{user} was refused by {endpoint}: check the user and the password",
+    1049: "there is no database {database} on {endpoint}",
+}
+
+
+def _explain(error: Exception, endpoint: Endpoint) -> TruecopyError:
+    """A driver's error as one line: what happened, where, what to do."""
+    code = error.args[0] if error.args else None
+    message = str(error.args[-1]) if error.args else str(error)
+    known = {"user": endpoint.user, "endpoint": endpoint, "database": endpoint.database}
+    if code in _MESSAGES:
+        return UsageError(_MESSAGES[code].format(**known))
+    if code in _DENIED:
+        return CannotFinish(f"{endpoint.user} may not do that on {endpoint}: {message}; grant SELECT on the table")
+    if code == 1698:
+        return UsageError(_MESSAGES[1045].format(**known))
+    if code == 2003:
+        return CannotFinish(f"cannot connect to {endpoint}: {message}; is the server running, host and port right?")
+    if code in (2006, 2013):
+        return CannotFinish(f"lost the connection to {endpoint}; run the same command again to go on")
+    if code in (1146, 1054, 1064):
+        return UsageError(f"{endpoint} refused a statement: {message}")
+    return CannotFinish(f"{endpoint}: {message}")

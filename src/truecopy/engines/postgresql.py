@@ -1,0 +1,279 @@
+"""PostgreSQL 13+."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import psycopg.sql
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from truecopy.engines import sql
+from truecopy.engines.postgresql_dialect import PostgreSQLDialect
+from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
+from truecopy.engines.protocols import Statement
+from truecopy.engines.relational import RelationalSession
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.relation import Relation
+from truecopy.model.table import Table, TableName
+
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    # Compiling costs more than it saves on the short statements that compare chunks.
+    "jit": "off",
+    # A policy that hides rows would hide differences: an error instead.
+    "row_security": "off",
+}
+_PASSED_ON = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "sslcrl",
+    "target_session_attrs",
+    "options",
+)
+_BLOCK = 1 << 20
+
+
+class PostgreSQL(RelationalSession):
+    """A connection to PostgreSQL, in UTC and with UTF-8; values are bound by the client."""
+
+    dialect: PostgreSQLDialect
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        try:
+            self._connection = psycopg.connect(
+                **_parameters(endpoint), autocommit=True, cursor_factory=psycopg.ClientCursor
+            )
+        except psycopg.Error as error:
+            raise _explain_refusal(error, endpoint) from None
+        try:
+            encoding, ignores_references = self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        self.dialect = PostgreSQLDialect(encoding)
+        self._references = (
+            "SET LOCAL session_replication_role = replica"
+            if ignores_references
+            else "SET CONSTRAINTS ALL DEFERRED"
+        )
+        self.transaction_start = ("BEGIN", "SET LOCAL client_encoding = 'UTF8'", self._references)
+
+    def _prepare(self) -> tuple[str, bool]:
+        """Sets the session up; gives the server's encoding, and whether triggers can be left out."""
+        settings = [f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items()]
+        may_set = "current_setting('is_superuser') = 'on'"
+        if self._connection.info.server_version >= 150000:
+            may_set += " OR has_parameter_privilege('session_replication_role', 'SET')"
+        found = self.fetch(
+            Statement(
+                f"SELECT current_setting('server_encoding'), {may_set}, {', '.join(settings)}"
+            )
+        )
+        return str(found[0][0]), bool(found[0][1])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # Running statements
+
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
+        # Values are given also when there are none, so that %% is always resolved.
+        with self._cursor() as cursor:
+            return cursor.execute(statement.sql.encode(), statement.values).fetchall()
+
+    def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
+        """By COPY, whose CSV tells '' (quoted) from NULL (nothing)."""
+        copy_sql = f"COPY ({statement.sql}) TO STDOUT (FORMAT csv)"
+        with self._cursor() as cursor, cursor.copy(copy_sql.encode(), statement.values) as copy:
+            lines = [bytes(line) for line in copy]
+        if not lines:
+            return pa.schema([(name, pa.string()) for name in names]).empty_table()
+        try:
+            return pa_csv.read_csv(
+                io.BytesIO(b"".join(lines)),
+                # A row may not reach over a whole block.
+                read_options=pa_csv.ReadOptions(
+                    column_names=list(names), block_size=max(_BLOCK, 2 * max(map(len, lines)))
+                ),
+                # A NULL that is the only column is an empty line.
+                parse_options=pa_csv.ParseOptions(
+                    newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise CannotFinish(f"{self.endpoint} sent text that is not UTF-8: {error}") from None
+
+    def execute(self, statement: Statement) -> int:
+        with self._cursor() as cursor:
+            return cursor.execute(statement.sql.encode(), statement.values).rowcount
+
+    def begin(self) -> None:
+        self.execute(Statement("BEGIN"))
+        self.execute(Statement(self._references))
+
+    def commit(self) -> None:
+        self.execute(Statement("COMMIT"))
+
+    def rollback(self) -> None:
+        if not self._connection.closed:
+            self.execute(Statement("ROLLBACK"))
+
+    def literal(self, value: object) -> str:
+        return psycopg.sql.Literal(value).as_string(self._connection).strip()
+
+    def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement:
+        """Into identity columns as well, which otherwise take no value."""
+        plain = super().insert(relation, row)
+        head, _, places = plain.sql.rpartition(" VALUES (")
+        return Statement(f"{head} OVERRIDING SYSTEM VALUE VALUES ({places}", plain.values)
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
+        with self._cursor() as cursor:
+            cursor.execute(statement.encode(), tuple(values) or None)
+            rows = cursor.fetchall() if cursor.description else []
+            names = [field.name for field in cursor.description or ()]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return pa.table([_arrow(column) for column in columns], names=names)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+        try:
+            with self._connection.cursor() as cursor:
+                yield cursor
+        except psycopg.Error as error:
+            raise _explain(error, self.endpoint, lost=self._connection.closed) from None
+
+    # Introspection
+
+    def tables(self) -> list[TableName]:
+        return list_tables(self.fetch)
+
+    def find(self, name: str) -> TableName | None:
+        return find_table(self.fetch, name)
+
+    def describe(self, name: TableName) -> Table:
+        return describe_table(self.fetch, self.dialect, self.endpoint, name)
+
+    def position(self) -> str | None:
+        try:
+            ((position,),) = self.fetch(
+                Statement(
+                    "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+                    " ELSE pg_current_wal_lsn() END::text"
+                )
+            )
+        except TruecopyError:
+            return None
+        return None if position is None else str(position)
+
+    def lag_seconds(self) -> float | None:
+        """Of a standby. One that streamed and lost its source is stopped, however little it missed."""
+        ((seconds,),) = self.fetch(
+            Statement(
+                "SELECT CASE WHEN NOT pg_is_in_recovery() THEN NULL"
+                " WHEN pg_last_wal_receive_lsn() IS NOT NULL"
+                " AND NOT EXISTS (SELECT FROM pg_stat_wal_receiver) THEN NULL"
+                " WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0"
+                " ELSE extract(epoch FROM now() - pg_last_xact_replay_timestamp()) END"
+            )
+        )
+        return None if seconds is None else float(seconds)
+
+
+def _parameters(endpoint: Endpoint) -> dict[str, Any]:
+    """What libpq is told; what the URL leaves out is left to libpq (PGHOST, .pgpass, …)."""
+    given: dict[str, Any] = {
+        "host": endpoint.host or endpoint.option("host"),
+        "port": endpoint.port,
+        "user": endpoint.user,
+        "password": endpoint.password,
+        "dbname": endpoint.database,
+        **{name: endpoint.option(name) for name in _PASSED_ON},
+    }
+    return {
+        **{name: value for name, value in given.items() if value},
+        "connect_timeout": endpoint.option("connect_timeout", "10"),
+        "application_name": "truecopy",
+        "client_encoding": "UTF8",
+    }
+
+
+def _arrow(values: Sequence[object]) -> pa.Array:
+    """Typed as Arrow sees the driver's values; those that Arrow has no type for, as text."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def _explain_refusal(error: psycopg.Error, endpoint: Endpoint) -> TruecopyError:
+    """Why there is no connection. libpq gives the server's words only, no code."""
+    message = _one_line(str(error))
+    if "does not exist" in message and "database" in message.rpartition("FATAL:")[2]:
+        return UsageError(
+            f"there is no database {endpoint.database or endpoint.user} on {endpoint}"
+        )
+    refused = (
+        "authentication failed",
+        "no password supplied",
+        "role",
+        "pg_hba.conf",
+        "is not permitted",
+    )
+    if any(words in message for words in refused):
+        reason = message.rpartition("FATAL:")[2].strip()
+        return UsageError(
+            f"{endpoint.user or 'the user'} was refused by {endpoint}: check the user and the password"
+            f" ({reason})"
+        )
+    if "invalid" in message and "sslmode" in message:
+        return UsageError(f"{endpoint}: {message}")
+    return CannotFinish(
+        f"cannot connect to {endpoint}: {message}; is the server running, host and port right?"
+    )
+
+
+def _explain(error: psycopg.Error, endpoint: Endpoint, *, lost: bool = False) -> TruecopyError:
+    """A driver's error as one line: what happened, where, what to do."""
+    code = error.sqlstate or ""
+    message = _one_line(error.diag.message_primary or str(error))
+    if lost or code.startswith("08") or code in ("57P01", "57P02", "57P03"):
+        return CannotFinish(
+            f"lost the connection to {endpoint}; run the same command again to go on"
+        )
+    if code == "42501":
+        if "row-level security" in message:
+            remedy = "use a role with BYPASSRLS, or the table's owner"
+        else:
+            remedy = "GRANT SELECT on the table, and USAGE on its schema"
+        return CannotFinish(
+            f"{endpoint.user or 'the user'} may not do that on {endpoint}: {message}; {remedy}"
+        )
+    if code == "40001":
+        return CannotFinish(f"{endpoint} gave up: {message}; run the same command again to go on")
+    if code.startswith("42"):
+        return UsageError(f"{endpoint} refused a statement: {message}")
+    return CannotFinish(f"{endpoint}: {message}")
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())

@@ -1,0 +1,189 @@
+"""How a PostgreSQL table is made: its columns, keys and references, from the catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from truecopy.engines.postgresql_dialect import PostgreSQLDialect, canonical_type, order_of
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import UsageError
+from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.types import Array, Decimal, Unsupported
+
+Fetch = Callable[[Statement], list[tuple[Any, ...]]]
+
+_OWN_SCHEMAS = "n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'"
+_REFUSED = {
+    "v": "a view: verify the tables that it reads from",
+    "m": "a materialized view: verify the tables that it reads from",
+    "f": "a foreign table: verify it on the server that holds it",
+}
+_COLUMNS = """
+WITH RECURSIVE base AS (
+    SELECT attnum, atttypid AS type, atttypmod AS modifier FROM pg_attribute
+    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT b.attnum, t.typbasetype, t.typtypmod
+    FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
+)
+SELECT a.attname::text, format_type(t.oid, b.modifier), b.modifier, a.attnotnull, a.attgenerated <> '',
+    t.typcategory = 'A' AND t.typelem <> 0, base_type.typname::text, base_type.typtype = 'e',
+    to_jsonb(c) || jsonb_build_object(
+        'actual', CASE WHEN c.collprovider <> 'd' THEN pg_collation_actual_version(c.oid) END)
+FROM base b
+JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+JOIN pg_type base_type
+    ON base_type.oid = CASE WHEN t.typcategory = 'A' AND t.typelem <> 0 THEN t.typelem ELSE t.oid END
+JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = b.attnum
+LEFT JOIN pg_collation c ON c.oid = a.attcollation
+ORDER BY a.attnum
+"""
+_UNIQUE = """
+SELECT i.indisprimary, array_agg(a.attname::text ORDER BY k.place)
+FROM pg_index i
+JOIN pg_class x ON x.oid = i.indexrelid
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+    AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid, i.indisprimary, x.relname
+ORDER BY i.indisprimary DESC, count(*), x.relname
+"""
+_FOREIGN = """
+SELECT array_agg(a.attname::text ORDER BY k.place), min(n.nspname::text), min(p.relname::text)
+FROM pg_constraint f
+CROSS JOIN LATERAL unnest(f.conkey) WITH ORDINALITY AS k(number, place)
+JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.number
+JOIN pg_class p ON p.oid = f.confrelid
+JOIN pg_namespace n ON n.oid = p.relnamespace
+WHERE f.conrelid = %s AND f.contype = 'f' GROUP BY f.oid, f.conname ORDER BY f.conname
+"""
+# A partitioned table has no rows of its own: its leaves do.
+_SIZE = """
+SELECT min(c.reltuples) >= 0, sum(c.reltuples)::bigint, sum(pg_table_size(c.oid))::bigint
+FROM pg_class c WHERE c.relkind = 'r' AND c.oid IN
+    (SELECT relid FROM pg_partition_tree(%s) UNION ALL SELECT %s)
+"""
+
+
+def list_tables(fetch: Fetch) -> list[TableName]:
+    """Tables that hold data of their own: neither partitions nor what a session keeps for itself."""
+    rows = fetch(
+        Statement(
+            "SELECT n.nspname::text, c.relname::text FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'"
+            f" AND {_OWN_SCHEMAS} ORDER BY 1, 2"
+        )
+    )
+    return [TableName(*row) for row in rows]
+
+
+def find_table(fetch: Fetch, name: str) -> TableName | None:
+    """The relation of that name, as it is written or else in lower case, as an unquoted name would be."""
+    cuts = [at for at, character in enumerate(name) if character == "."]
+    for text in dict.fromkeys((name, name.lower())):
+        places = [("", text), *((text[:at], text[at + 1 :]) for at in cuts)]
+        for schema, table in places:
+            rows = fetch(
+                Statement(
+                    "SELECT n.nspname::text, c.relname::text FROM pg_class c"
+                    " JOIN pg_namespace n ON n.oid = c.relnamespace"
+                    " WHERE c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
+                    " AND (n.nspname = %s OR %s = '' AND n.nspname = ANY (current_schemas(false)))"
+                    " ORDER BY array_position(current_schemas(false), n.nspname) LIMIT 1",
+                    (table, schema, schema),
+                )
+            )
+            if rows:
+                return TableName(*rows[0])
+    return None
+
+
+def describe_table(
+    fetch: Fetch, dialect: PostgreSQLDialect, endpoint: Endpoint, name: TableName
+) -> Table:
+    """The definition of a table; what is no table is refused with the reason."""
+    rows = fetch(
+        Statement(
+            "SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+            (name.schema, name.table),
+        )
+    )
+    if not rows:
+        raise UsageError(f"there is no table {name} on {endpoint}")
+    table, kind = rows[0]
+    if kind in _REFUSED:
+        raise UsageError(f"{name} on {endpoint} is {_REFUSED[kind]}")
+    columns = _columns(fetch, dialect, table)
+    required = {column.name for column in columns if not column.nullable}
+    unique = tuple(tuple(key) for _, key in fetch(Statement(_UNIQUE, (table,))))
+    count, row_bytes = _size(fetch, dialect, table, name)
+    return Table(
+        name=name,
+        columns=columns,
+        keys=tuple(key for key in unique if required.issuperset(key)),
+        unique=unique,
+        foreign_keys=tuple(
+            ForeignKey(tuple(own), TableName(schema, parent))
+            for own, schema, parent in fetch(Statement(_FOREIGN, (table,)))
+        ),
+        rows=count,
+        row_bytes=row_bytes,
+    )
+
+
+def _columns(fetch: Fetch, dialect: PostgreSQLDialect, table: int) -> tuple[Column, ...]:
+    database = _database(fetch)
+    found = []
+    for name, native, modifier, required, generated, is_array, base, is_enum, collation in fetch(
+        Statement(_COLUMNS, (table, table))
+    ):
+        kind = canonical_type(base, is_enum, modifier, native)
+        fraction = kind.scale if isinstance(kind, Decimal) else None
+        if is_array and not isinstance(kind, Unsupported):
+            kind = Array(kind)
+        found.append(
+            Column(
+                name=name,
+                type=kind,
+                native=native,
+                nullable=not required,
+                order=order_of(base, kind, collation, database, dialect.encoding),
+                fraction=fraction,
+                padded=base == "bpchar",
+                generated=generated,
+            )
+        )
+    return tuple(found)
+
+
+def _database(fetch: Fetch) -> dict[str, object]:
+    """The row of `pg_database`, whose columns differ by version, with the library's version."""
+    ((version,),) = fetch(Statement("SELECT current_setting('server_version_num')::int"))
+    # Before 15 only collations told their version; all those of the C library have the same.
+    actual = (
+        "pg_database_collation_actual_version(d.oid)"
+        if version >= 150000
+        else "(SELECT max(pg_collation_actual_version(oid)) FROM pg_collation WHERE collprovider = 'c')"
+    )
+    ((row,),) = fetch(
+        Statement(
+            f"SELECT to_jsonb(d) || jsonb_build_object('actual', {actual}) FROM pg_database d"
+            " WHERE d.datname = current_database()"
+        )
+    )
+    return dict(row)
+
+
+def _size(fetch: Fetch, dialect: PostgreSQLDialect, table: int, name: TableName) -> tuple[int, int]:
+    """Rows, counted where the server has no estimate, and bytes of an average row."""
+    known, estimate, size = fetch(Statement(_SIZE, (table, table)))[0]
+    count = int(estimate or 0)
+    if not known or not count:
+        ((count,),) = fetch(Statement(f"SELECT count(*) FROM {table_sql(dialect, name)}"))
+    return count, max(16, int(size or 0) // count if count else 100)

@@ -1,0 +1,163 @@
+"""Capabilities of an engine. Code asks for the capability that it needs, never for an engine.
+
+A session is one connection to one database; it is used by one thread at a time. Whatever reads
+rows gives Arrow tables of canonical text: columns `k0`, `k1`, … and `fingerprint` (int64) for
+fingerprints, `c0`, `c1`, … for whole rows, in the order of the relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.fingerprint import Digest
+from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.table import Table, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Session(Protocol):
+    """One connection; closed when its block ends."""
+
+    endpoint: Endpoint
+    driver_local: bool
+    """True for files of one machine, which executors on other machines cannot open."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class Introspects(Protocol):
+    """Says which tables there are and how they are made."""
+
+    def tables(self) -> list[TableName]:
+        """Every table of the database; views are not tables."""
+        ...
+
+    def find(self, name: str) -> TableName | None:
+        """The table or view that a user means by `name` (`orders`, `sales.orders`), if it exists."""
+        ...
+
+    def describe(self, name: TableName) -> Table:
+        """The definition of a table; a view is refused with the reason."""
+        ...
+
+    def position(self) -> str | None:
+        """Where the database's log stands now, in its own form; None where it has none or hides it."""
+        ...
+
+
+@runtime_checkable
+class Digests(Protocol):
+    """Computes fingerprints inside the database."""
+
+    def digest(self, relation: Relation, chunk: Chunk) -> Digest:
+        """Count and sum of the fingerprints of a chunk."""
+        ...
+
+    def fingerprints(self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None) -> pa.Table:
+        """Key and fingerprint of every row of a chunk (of these buckets)."""
+        ...
+
+    def bucket_digests(self, relation: Relation, chunk: Chunk, digits: int) -> dict[int, Digest]:
+        """The digests of the classes that the first `digits` of the fingerprint make."""
+        ...
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """Reads rows as canonical text, and finds where a key range may be cut."""
+
+    def rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
+        """All columns of the rows of a chunk."""
+        ...
+
+    def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        """All columns of the rows with these keys."""
+        ...
+
+    def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
+        """All columns, and `fingerprint`, of the rows with these fingerprints: for tables without a key."""
+        ...
+
+    def extent(self, relation: Relation) -> tuple[int, int] | None:
+        """Smallest and largest value of a key that is one whole number; None for an empty table."""
+        ...
+
+    def boundaries(self, relation: Relation, chunk: Chunk, rows: int) -> list[Key]:
+        """Keys inside the chunk that are `rows` rows apart, in the order of the key."""
+        ...
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement with its values apart."""
+
+    sql: str
+    values: tuple[object, ...] = ()
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """Changes rows, and prints the statements that would."""
+
+    def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement: ...
+    def update(self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]) -> Statement: ...
+    def delete(self, relation: Relation, key: Key) -> Statement: ...
+
+    def script(self, transaction: Sequence[Statement]) -> str:
+        """A transaction as text for the engine's own client, values written out."""
+        ...
+
+    def apply(self, transaction: Iterable[Statement]) -> None:
+        """Runs the statements in one transaction; each must change exactly one row."""
+        ...
+
+
+@runtime_checkable
+class RunsQueries(Protocol):
+    """Runs a query of the user."""
+
+    def query(self, sql: str, values: Sequence[object] = ()) -> pa.Table:
+        """The result of a query, as the driver types it."""
+        ...
+
+
+@runtime_checkable
+class Replicates(Protocol):
+    """Knows how far it is behind its source."""
+
+    def lag_seconds(self) -> float | None:
+        """Seconds behind the source; None where replication is stopped or unknown."""
+        ...
+
+
+class DatabaseSession(Session, Introspects, Digests, Reads, Protocol):
+    """What a database must offer to stand on either side of a verification."""
+
+
+@runtime_checkable
+class Frames(Protocol):
+    """Reads by Spark alone: tables without a database that could answer a question about them.
+
+    `where` is applied, and the tables of a relation are put together.
+    """
+
+    def fingerprint_frame(self, relation: Relation) -> DataFrame:
+        """Columns `k0`, `k1`, … (string) and `fingerprint` (long) of every row."""
+        ...
+
+    def row_frame(self, relation: Relation) -> DataFrame:
+        """Columns `c0`, `c1`, … (string): the canonical texts of every row."""
+        ...

@@ -1,0 +1,218 @@
+"""The capabilities of a relational engine, written once over its dialect and three primitives.
+
+An engine supplies how to run a statement (`fetch`, `fetch_texts`, `execute`) and its introspection;
+digests, fingerprints, rows and repairs follow from the SQL of `truecopy.engines.sql`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines import deferred, sql
+from truecopy.engines.protocols import Statement
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish
+from truecopy.model.fingerprint import Digest
+from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.table import TableName
+
+KEYS_PER_QUERY = 1000
+
+
+class RelationalSession(ABC):
+    """One connection to a database that speaks SQL."""
+
+    endpoint: Endpoint
+    dialect: sql.Dialect
+    driver_local = False
+
+    @abstractmethod
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """The rows of a small result."""
+
+    @abstractmethod
+    def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
+        """A result of text columns, as Arrow strings."""
+
+    @abstractmethod
+    def execute(self, statement: Statement) -> int:
+        """Runs a statement inside the open transaction; gives the number of rows it changed."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Opens a writing transaction in which the order of foreign keys does not matter, where possible."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def literal(self, value: object) -> str:
+        """A value as the engine's own client reads it."""
+
+    transaction_start: tuple[str, ...] = ("BEGIN",)
+    """What a script of statements starts each transaction with."""
+
+    def digest(self, relation: Relation, chunk: Chunk) -> Digest:
+        if relation.deferred:
+            return deferred.digest_of_table(self.fingerprints(relation, chunk))
+        found = Digest()
+        for table in relation.tables:
+            ((count, total),) = self.fetch(sql.digest_sql(self.dialect, relation, table, chunk))
+            found += Digest(int(count), int(total or 0))
+        return found
+
+    def bucket_digests(self, relation: Relation, chunk: Chunk, digits: int) -> dict[int, Digest]:
+        if relation.deferred:
+            return deferred.bucket_digests_of_table(self.fingerprints(relation, chunk), digits)
+        found: dict[int, Digest] = {}
+        for table in relation.tables:
+            statement = sql.bucket_digest_sql(self.dialect, relation, table, chunk, digits)
+            for bucket, count, total in self.fetch(statement):
+                found[int(bucket)] = found.get(int(bucket), Digest()) + Digest(int(count), int(total))
+        return found
+
+    def fingerprints(self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None) -> pa.Table:
+        # A bucket is one of the whole fingerprint, which the database does not know where columns are deferred.
+        pushed = None if relation.deferred else buckets
+        parts = []
+        for table in relation.tables:
+            raw = self.fetch_fingerprints(relation, table, chunk, pushed)
+            parts.append(deferred.finish_fingerprints(raw, relation))
+        found = pa.concat_tables(parts)
+        if buckets is None or pushed is not None:
+            return found
+        shifted = pc.shift_right(found.column("fingerprint"), sql.BITS - 4 * buckets.digits)
+        return found.filter(pc.is_in(shifted, value_set=pa.array(buckets.numbers, pa.int64())))
+
+    def fetch_fingerprints(
+        self, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
+    ) -> pa.Table:
+        """Columns `k…` (text), `f` (int64) and `d…` (text) of one table."""
+        names = [f"k{i}" for i in range(relation.key_width)] + ["f"] + [f"d{i}" for i in relation.deferred]
+        found = self.fetch_texts(sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets), names)
+        place = relation.key_width
+        return found.set_column(place, "f", pc.cast(found.column("f"), pa.int64()))
+
+    def rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
+        return self._rows(relation, [sql.rows_sql(self.dialect, relation, t, chunk) for t in relation.tables])
+
+    def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        batches = [keys[at : at + KEYS_PER_QUERY] for at in range(0, len(keys), KEYS_PER_QUERY)]
+        statements = [
+            sql.rows_by_key_sql(self.dialect, relation, table, batch) for table in relation.tables for batch in batches
+        ]
+        return self._rows(relation, statements)
+
+    def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
+        names = [*_row_names(relation), "f"]
+        parts = []
+        for table in relation.tables:
+            statement = sql.rows_by_fingerprint_sql(self.dialect, relation, table, fingerprints)
+            raw = self.fetch_texts(statement, names)
+            partial = pc.cast(raw.column("f"), pa.int64())
+            whole = partial
+            if relation.deferred:
+                documents = [raw.column(f"c{i}").to_pylist() for i in relation.deferred]
+                folded = [
+                    deferred.fold(part, list(row), relation)
+                    for part, *row in zip(partial.to_pylist(), *documents, strict=True)
+                ]
+                whole = pa.chunked_array([pa.array(folded, pa.int64())])
+            rows = deferred.finish_rows(raw.drop_columns(["f"]), relation).append_column("fingerprint", whole)
+            parts.append(rows.filter(pc.is_in(whole, value_set=pa.array(fingerprints, pa.int64()))))
+        return pa.concat_tables(parts)
+
+    def extent(self, relation: Relation) -> tuple[int, int] | None:
+        found = [self.fetch(sql.extent_sql(self.dialect, relation, table))[0] for table in relation.tables]
+        lows = [int(low) for low, _ in found if low is not None]
+        highs = [int(high) for _, high in found if high is not None]
+        return (min(lows), max(highs)) if lows else None
+
+    def boundaries(self, relation: Relation, chunk: Chunk, rows: int) -> list[Key]:
+        # Tables that are merged share their key space: cutting by the first one is good enough,
+        # since a boundary is only a place to cut, not a promise of size.
+        found: list[Key] = []
+        rest = chunk
+        while True:
+            step = self.fetch(sql.boundary_sql(self.dialect, relation, relation.tables[0], rest, rows))
+            if not step:
+                return found
+            key = tuple(str(text) for text in step[0])
+            found.append(key)
+            rest = Chunk(key, chunk.high)
+
+    def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement:
+        return sql.insert_sql(self.dialect, relation, row)
+
+    def update(self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]) -> Statement:
+        return sql.update_sql(self.dialect, relation, row, changed)
+
+    def delete(self, relation: Relation, key: Key) -> Statement:
+        return sql.delete_sql(self.dialect, relation, key)
+
+    def script(self, transaction: Sequence[Statement]) -> str:
+        lines = [f"{line};" for line in self.transaction_start]
+        lines += [f"{self._written_out(statement)};" for statement in transaction]
+        return "\n".join([*lines, "COMMIT;", ""])
+
+    def apply(self, transaction: Iterable[Statement]) -> None:
+        self.begin()
+        try:
+            for statement in transaction:
+                changed = self.execute(statement)
+                if changed != 1:
+                    raise CannotFinish(
+                        f"a repair statement changed {changed} rows instead of 1 on {self.endpoint}; "
+                        f"the target was written to meanwhile: rolled back, verify again"
+                    )
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def _written_out(self, statement: Statement) -> str:
+        """Placeholders replaced by values; those inside a quoted name are part of the name."""
+        values = iter(statement.values)
+        if self.dialect.placeholder == "?":
+            token = re.compile(r'"(?:[^"]|"")*"|\?')
+        else:
+            token = re.compile("%%|%s")
+
+        def write(match: re.Match[str]) -> str:
+            found = match[0]
+            if found == self.dialect.placeholder:
+                return self.literal(next(values))
+            return "%" if found == "%%" else found
+
+        return token.sub(write, statement.sql)
+
+    def _rows(self, relation: Relation, statements: Sequence[Statement]) -> pa.Table:
+        names = _row_names(relation)
+        schema = pa.schema([(name, pa.string()) for name in names])
+        parts = [deferred.finish_rows(self.fetch_texts(statement, names), relation) for statement in statements]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _row_names(relation: Relation) -> list[str]:
+    return [f"c{i}" for i in range(len(relation.columns))]

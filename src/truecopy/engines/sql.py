@@ -1,0 +1,300 @@
+"""SQL that every relational engine shares, composed from what a dialect says.
+
+A dialect names the few things that differ (quoting, the text of a value, the hash); the shape of
+the statements is here, once, and is tested without a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from truecopy.engines.protocols import Statement
+from truecopy.model.errors import UsageError
+from truecopy.model.fingerprint import HEX_DIGITS
+from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.table import Column, TableName
+from truecopy.model.types import Type, is_free_text
+
+BITS = 4 * HEX_DIGITS
+
+
+class Dialect(Protocol):
+    """What one kind of SQL says differently."""
+
+    placeholder: str
+
+    def quote(self, name: str) -> str:
+        """An identifier, quoted."""
+        ...
+
+    def canonical(self, column: Column, kind: Type) -> str:
+        """An expression for the canonical text of a column, fit for `concat`; NULL stays NULL."""
+        ...
+
+    def as_text(self, expression: str) -> str:
+        """The result of `canonical` as a value of a text type."""
+        ...
+
+    def concat(self, parts: Sequence[str]) -> str:
+        """Texts put together; no part is NULL."""
+        ...
+
+    def byte_length(self, text: str) -> str:
+        """The length of a text in UTF-8 bytes, fit for `concat`."""
+        ...
+
+    def hash60(self, text: str) -> str:
+        """The first 60 bits of the SHA-256 of a text, as an integer."""
+        ...
+
+    def bucket(self, fingerprint: str, shift: int) -> str:
+        """A fingerprint shifted right by some bits."""
+        ...
+
+    def parameter(self, column: Column, kind: Type, text: str) -> tuple[str, object]:
+        """The placeholder and the value that stand for a canonical text where a column is compared or set."""
+        ...
+
+    def row_at_least(self, names: Sequence[str], places: Sequence[str]) -> str:
+        """`(a, b) >= (x, y)`, in the form for which the engine uses an index."""
+        ...
+
+    def row_below(self, names: Sequence[str], places: Sequence[str]) -> str:
+        """`(a, b) < (x, y)`, likewise."""
+        ...
+
+    expands_rows: bool
+    """True where `row_at_least` and `row_below` take the values of `expand`, False for one each."""
+
+
+def table_sql(dialect: Dialect, name: TableName) -> str:
+    """A table's name, quoted and qualified."""
+    parts = (name.schema, name.table) if name.schema else (name.table,)
+    return ".".join(dialect.quote(part) for part in parts)
+
+
+def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
+    """The fingerprint of the columns that the database can give the text of."""
+    columns = [relation.columns[i] for i in relation.pushed]
+    types = [relation.types[i] for i in relation.pushed]
+    texts = [dialect.canonical(column, kind) for column, kind in zip(columns, types, strict=True)]
+
+    def no_null(column: Column, expression: str) -> str:
+        return f"COALESCE({expression},'')" if column.nullable else expression
+
+    parts: list[str] = []
+    for column, text in zip(columns, texts, strict=True):
+        parts += ["','", no_null(column, text)]
+    parts = parts[1:]
+    separator = "';'"
+    for column, kind, text in zip(columns, types, texts, strict=True):
+        if is_free_text(kind):
+            parts += [separator, no_null(column, dialect.byte_length(text))]
+            separator = "','"
+    return dialect.hash60(dialect.concat(parts))
+
+
+def digest_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
+    """Rows, and the sum of their fingerprints."""
+    return _select(dialect, relation, table, chunk, f"COUNT(*), SUM({fingerprint_sql(dialect, relation)})")
+
+
+def bucket_digest_sql(
+    dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, digits: int
+) -> Statement:
+    """Bucket, rows and sum for each class of fingerprints."""
+    inner = _select(dialect, relation, table, chunk, f"{fingerprint_sql(dialect, relation)} AS f")
+    bucket = dialect.bucket("f", BITS - 4 * digits)
+    return Statement(f"SELECT {bucket}, COUNT(*), SUM(f) FROM ({inner.sql}) AS t GROUP BY 1", inner.values)
+
+
+def fingerprints_sql(
+    dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
+) -> Statement:
+    """Key texts and fingerprint of each row; the columns that the reader must finish come after them."""
+    names = [f"k{i}" for i in range(relation.key_width)]
+    texts = [
+        f"{dialect.as_text(dialect.canonical(column, kind))} AS {name}"
+        for name, column, kind in zip(names, relation.key, relation.key_types, strict=True)
+    ]
+    texts.append(f"{fingerprint_sql(dialect, relation)} AS f")
+    names.append("f")
+    for i in relation.deferred:
+        texts.append(f"{dialect.as_text(dialect.canonical(relation.columns[i], relation.types[i]))} AS d{i}")
+        names.append(f"d{i}")
+    inner = _select(dialect, relation, table, chunk, ", ".join(texts))
+    if buckets is None:
+        return inner
+    bucket = dialect.bucket("f", BITS - 4 * buckets.digits)
+    numbers = ", ".join(map(str, buckets.numbers))
+    return Statement(f"SELECT {', '.join(names)} FROM ({inner.sql}) AS t WHERE {bucket} IN ({numbers})", inner.values)
+
+
+def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
+    """The canonical texts of all columns of a chunk."""
+    return _select(dialect, relation, table, chunk, _texts(dialect, relation))
+
+
+def rows_by_key_sql(dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]) -> Statement:
+    """The canonical texts of all columns of the rows with these keys."""
+    conditions, values = [], []
+    for key in keys:
+        places, found = _key_parameters(dialect, relation, key)
+        values += found
+        names = [dialect.quote(column.name) for column in relation.key]
+        conditions.append(" AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True)))
+    if relation.key_width == 1:
+        name = dialect.quote(relation.key[0].name)
+        wanted = f"{name} IN ({', '.join(c.removeprefix(f'{name} = ') for c in conditions)})"
+    else:
+        wanted = " OR ".join(f"({condition})" for condition in conditions)
+    return _select(dialect, relation, table, Chunk(), _texts(dialect, relation), f"({wanted})", values)
+
+
+def rows_by_fingerprint_sql(
+    dialect: Dialect, relation: Relation, table: TableName, fingerprints: Sequence[int]
+) -> Statement:
+    """The canonical texts and the fingerprint of the rows with these fingerprints."""
+    names = [f"c{i}" for i in range(len(relation.columns))]
+    texts = f"{_texts(dialect, relation)}, {fingerprint_sql(dialect, relation)} AS f"
+    inner = _select(dialect, relation, table, Chunk(), texts)
+    if relation.deferred:  # the whole fingerprint is known to the reader only
+        return inner
+    numbers = ", ".join(map(str, fingerprints))
+    return Statement(f"SELECT {', '.join(names)}, f FROM ({inner.sql}) AS t WHERE f IN ({numbers})", inner.values)
+
+
+def extent_sql(dialect: Dialect, relation: Relation, table: TableName) -> Statement:
+    """Smallest and largest value of the first column of the key."""
+    name = dialect.quote(relation.key[0].name)
+    return _select(dialect, relation, table, Chunk(), f"MIN({name}), MAX({name})")
+
+
+def boundary_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, rows: int) -> Statement:
+    """The key that stands `rows` rows after the start of a chunk."""
+    names = ", ".join(dialect.quote(column.name) for column in relation.key)
+    # The texts are made outside, so that the inner statement can be answered from the key alone.
+    inner = _select(dialect, relation, table, chunk, names)
+    texts = ", ".join(
+        dialect.as_text(dialect.canonical(column, kind))
+        for column, kind in zip(relation.key, relation.key_types, strict=True)
+    )
+    ordered = f"{inner.sql} ORDER BY {names} LIMIT 1 OFFSET {rows:d}"
+    return Statement(f"SELECT {texts} FROM ({ordered}) AS t", inner.values)
+
+
+def insert_sql(dialect: Dialect, relation: Relation, row: Sequence[str | None]) -> Statement:
+    """One row, without the columns that the database computes."""
+    chosen = [i for i, column in enumerate(relation.columns) if not column.generated]
+    names = ", ".join(dialect.quote(relation.columns[i].name) for i in chosen)
+    places, values = _row_parameters(dialect, relation, row, chosen)
+    sql = f"INSERT INTO {table_sql(dialect, _only_table(relation))} ({names}) VALUES ({', '.join(places)})"
+    return Statement(sql, tuple(values))
+
+
+def update_sql(
+    dialect: Dialect, relation: Relation, row: Sequence[str | None], changed: Sequence[int]
+) -> Statement:
+    """The changed columns of one row."""
+    chosen = [i for i in changed if not relation.columns[i].generated]
+    places, values = _row_parameters(dialect, relation, row, chosen)
+    names = [dialect.quote(relation.columns[i].name) for i in chosen]
+    changes = ", ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
+    condition, keys = _key_condition(dialect, relation, [text or "" for text in row[: relation.key_width]])
+    table = table_sql(dialect, _only_table(relation))
+    return Statement(f"UPDATE {table} SET {changes} WHERE {condition}", (*values, *keys))
+
+
+def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str]) -> Statement:
+    """The row with this key."""
+    condition, values = _key_condition(dialect, relation, key)
+    return Statement(f"DELETE FROM {table_sql(dialect, _only_table(relation))} WHERE {condition}", tuple(values))
+
+
+def compare_expanded(names: Sequence[str], places: Sequence[str], last: str, strict: str) -> str:
+    """`(a, b) op (x, y)` spelled out for optimisers that use no index for rows of values.
+
+    Values must be given in the order of `expand`.
+    """
+    if len(names) == 1:
+        return f"{names[0]} {last} {places[0]}"
+    rest = compare_expanded(names[1:], places[1:], last, strict)
+    return f"({names[0]} {strict} {places[0]} OR ({names[0]} = {places[0]} AND {rest}))"
+
+
+def expand(values: Sequence[object]) -> list[object]:
+    """The values in the order in which `compare_expanded` mentions them."""
+    return list(values) if len(values) == 1 else [values[0], values[0], *expand(values[1:])]
+
+
+def _select(
+    dialect: Dialect,
+    relation: Relation,
+    table: TableName,
+    chunk: Chunk,
+    what: str,
+    condition: str = "",
+    values: Sequence[object] = (),
+) -> Statement:
+    conditions, bound = [], []
+    names = [dialect.quote(column.name) for column in relation.key]
+    for limit, compare in ((chunk.low, dialect.row_at_least), (chunk.high, dialect.row_below)):
+        if limit is not None:
+            places, found = _key_parameters(dialect, relation, limit)
+            conditions.append(compare(names, places))
+            bound += expand(found) if dialect.expands_rows else found
+    if condition:
+        conditions.append(condition)
+        bound += values
+    if relation.where:
+        conditions.append(f"({_escape(dialect, relation.where)})")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return Statement(f"SELECT {what} FROM {table_sql(dialect, table)}{where}", tuple(bound))
+
+
+def _escape(dialect: Dialect, condition: str) -> str:
+    # Drivers with %s placeholders read a % of the user's condition as one of theirs.
+    return condition.replace("%", "%%") if dialect.placeholder == "%s" else condition
+
+
+def _texts(dialect: Dialect, relation: Relation) -> str:
+    return ", ".join(
+        f"{dialect.as_text(dialect.canonical(column, kind))} AS c{i}"
+        for i, (column, kind) in enumerate(zip(relation.columns, relation.types, strict=True))
+    )
+
+
+def _key_parameters(dialect: Dialect, relation: Relation, key: Sequence[str]) -> tuple[list[str], list[object]]:
+    found = [
+        dialect.parameter(column, kind, text)
+        for column, kind, text in zip(relation.key, relation.key_types, key, strict=True)
+    ]
+    return [place for place, _ in found], [value for _, value in found]
+
+
+def _key_condition(dialect: Dialect, relation: Relation, key: Sequence[str]) -> tuple[str, list[object]]:
+    places, values = _key_parameters(dialect, relation, key)
+    names = [dialect.quote(column.name) for column in relation.key]
+    return " AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True)), values
+
+
+def _row_parameters(
+    dialect: Dialect, relation: Relation, row: Sequence[str | None], chosen: Sequence[int]
+) -> tuple[list[str], list[object]]:
+    places, values = [], []
+    for i in chosen:
+        text = row[i]
+        if text is None:
+            places.append("NULL")
+            continue
+        place, value = dialect.parameter(relation.columns[i], relation.types[i], text)
+        places.append(place)
+        values.append(value)
+    return places, values
+
+
+def _only_table(relation: Relation) -> TableName:
+    if len(relation.tables) != 1:
+        raise UsageError("rows can be written to one table only, not to several that were merged")
+    return relation.tables[0]

@@ -1,0 +1,138 @@
+"""How a SQLite table is made: its columns, keys and references, from the pragmas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
+from truecopy.engines.sqlite_dialect import SQLiteDialect, affinity, canonical_type, is_padded
+from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.types import Binary, Text
+
+Fetch = Callable[[Statement], list[tuple[Any, ...]]]
+
+
+def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bool) -> Table:
+    """The table whose CREATE statement is `definition`."""
+    columns, primary = _columns(fetch, name, definition, strict)
+    unique = _unique_keys(fetch, name)
+    required = {column.name for column in columns if not column.nullable}
+    candidates = [primary] if primary else []
+    candidates += [key for key in unique if key != primary]
+    keys = [key for key in candidates if required.issuperset(key)]
+    if primary and primary not in keys and not _has_null(fetch, name, primary):
+        keys.insert(0, primary)
+    count, row_bytes = _size(fetch, name, columns)
+    return Table(
+        name=name,
+        columns=columns,
+        keys=tuple(keys),
+        unique=tuple(candidates),
+        foreign_keys=_foreign_keys(fetch, name),
+        rows=count,
+        row_bytes=row_bytes,
+    )
+
+
+def _columns(
+    fetch: Fetch, name: TableName, definition: str, strict: bool
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns, and those of the primary key in its order."""
+    rows = fetch(
+        Statement(
+            'SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?)'
+            " WHERE hidden <> 1 ORDER BY cid",
+            (name.table,),
+        )
+    )
+    parts = sorted((pk, column) for column, _, _, pk, _ in rows if pk)
+    # Only the alias of the row's own number has no index of its own.
+    indexed = fetch(
+        Statement("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (name.table,))
+    )
+    ((encoding,),) = fetch(Statement("PRAGMA encoding"))
+    # Where any column has a collation of its own, no order of text is relied upon.
+    collated = re.search(r"\bCOLLATE\s+(?!\W?BINARY\b)", definition, re.IGNORECASE)
+    found = []
+    for column, declared, required, pk, hidden in rows:
+        is_rowid = bool(pk) and not indexed
+        found.append(
+            Column(
+                name=column,
+                type=canonical_type(declared),
+                native=declared,
+                nullable=not (required or is_rowid),
+                weak=True,
+                order=_order(declared, strict or is_rowid, encoding == "UTF-8" and not collated),
+                padded=is_padded(declared),
+                generated=hidden in (2, 3),
+            )
+        )
+    return tuple(found), tuple(column for _, column in parts)
+
+
+def _order(declared: str, holds_type: bool, text_is_bytes: bool) -> str | None:
+    """Numbers order as numbers only where the engine keeps other values out of the column."""
+    kind = canonical_type(declared)
+    if affinity(declared) == "INTEGER":
+        return "number" if holds_type else None
+    if isinstance(kind, Text):
+        return "bytes" if text_is_bytes and not is_padded(declared) else None
+    return "bytes" if isinstance(kind, Binary) and affinity(declared) == "BLOB" else None
+
+
+def _unique_keys(fetch: Fetch, name: TableName) -> list[tuple[str, ...]]:
+    """Unique indexes over whole columns and all rows, the narrowest first."""
+    rows = fetch(
+        Statement(
+            "SELECT l.name, i.name FROM pragma_index_list(?) AS l"
+            ' JOIN pragma_index_info(l.name) AS i WHERE l."unique" AND NOT l.partial'
+            " ORDER BY l.name, i.seqno",
+            (name.table,),
+        )
+    )
+    found: dict[str, list[str]] = {}
+    expressions = {index for index, column in rows if column is None}
+    for index, column in rows:
+        if index not in expressions:
+            found.setdefault(index, []).append(column)
+    return sorted(dict.fromkeys(map(tuple, found.values())), key=len)
+
+
+def _foreign_keys(fetch: Fetch, name: TableName) -> tuple[ForeignKey, ...]:
+    rows = fetch(
+        Statement(
+            'SELECT id, "from", "table" FROM pragma_foreign_key_list(?) ORDER BY id, seq',
+            (name.table,),
+        )
+    )
+    found: dict[int, list[tuple[str, str]]] = {}
+    for number, column, parent in rows:
+        found.setdefault(number, []).append((column, parent))
+    return tuple(
+        ForeignKey(tuple(column for column, _ in parts), TableName(None, parts[0][1]))
+        for parts in found.values()
+    )
+
+
+def _has_null(fetch: Fetch, name: TableName, columns: Sequence[str]) -> bool:
+    """A primary key may hold NULLs in SQLite, unless it says NOT NULL."""
+    dialect = SQLiteDialect()
+    condition = " OR ".join(f"{dialect.quote(column)} IS NULL" for column in columns)
+    table = table_sql(dialect, name)
+    return bool(fetch(Statement(f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1")))
+
+
+def _size(fetch: Fetch, name: TableName, columns: Sequence[Column]) -> tuple[int, int]:
+    """Rows, counted, and the bytes of an average one, from the first hundred."""
+    dialect = SQLiteDialect()
+    table = table_sql(dialect, name)
+    ((count,),) = fetch(Statement(f"SELECT COUNT(*) FROM {table}"))
+    quoted = [dialect.quote(column.name) for column in columns]
+    sizes = " + ".join(f"COALESCE(LENGTH(CAST({column} AS BLOB)), 0)" for column in quoted)
+    sample = f"SELECT {sizes} AS size FROM {table} LIMIT 100"
+    ((average,),) = fetch(Statement(f"SELECT AVG(size) FROM ({sample})"))
+    return count, int(average or 0) + 1

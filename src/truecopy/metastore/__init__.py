@@ -1,0 +1,1 @@
+"""What must survive: the state of unfinished work and its results."""

@@ -1,0 +1,1 @@
+"""What data is: types, tables, keys, canonical text, fingerprints. Pure: no I/O, no Spark."""

@@ -1,0 +1,28 @@
+"""Errors that a user can act on: one line that says what, where and what to do, and an exit code."""
+
+from __future__ import annotations
+
+
+class TruecopyError(Exception):
+    """Something the user can act on. Its text is the one line that is shown."""
+
+    exit_code = 3
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split())
+
+
+class UsageError(TruecopyError):
+    """Wrong usage or configuration: the same command can never succeed."""
+
+    exit_code = 2
+
+
+class CannotFinish(TruecopyError):
+    """The work stopped before its end: connection lost, no permission, interrupted."""
+
+    exit_code = 3
+
+
+class IncomparableTypes(UsageError):
+    """Two columns whose values cannot be compared faithfully."""

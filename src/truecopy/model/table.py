@@ -1,0 +1,84 @@
+"""Tables as Truecopy sees them: names, columns, keys, references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from truecopy.model.types import Type
+
+
+@dataclass(frozen=True, order=True)
+class TableName:
+    """A table inside one database; `schema` is None where the engine has one namespace only."""
+
+    schema: str | None
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of one side.
+
+    Attributes:
+        name: As the engine spells it.
+        type: The canonical type.
+        native: The engine's own declaration, for messages and for its SQL.
+        nullable: False only where the engine enforces NOT NULL.
+        weak: The engine does not enforce the declared type (SQLite, CSV).
+        order: How the engine orders the column; ranges of a key are the same set of rows on both
+            sides only where both sides name the same order. None: do not use it for ranges.
+        fraction: Digits after the second (or after the point) that the engine prints.
+        charset: Character set of text where it is not UTF-8.
+        padded: Fixed-length text whose trailing spaces carry no meaning.
+        generated: Computed by the database; compared, but never written.
+    """
+
+    name: str
+    type: Type
+    native: str
+    nullable: bool = True
+    weak: bool = False
+    order: str | None = None
+    fraction: int | None = None
+    charset: str | None = None
+    padded: bool = False
+    generated: bool = False
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    """A reference from columns of this table to another table."""
+
+    columns: tuple[str, ...]
+    parent: TableName
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with what verification needs to know of it.
+
+    Attributes:
+        keys: Candidate keys, best first: the primary key, then unique keys over non-null columns.
+        unique: Every unique constraint, those over nullable columns included.
+        rows: The engine's estimate.
+        row_bytes: The engine's estimate of an average row.
+    """
+
+    name: TableName
+    columns: tuple[Column, ...]
+    keys: tuple[tuple[str, ...], ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    rows: int = 0
+    row_bytes: int = 100
+
+    def column(self, name: str) -> Column | None:
+        """The column of that name, or of that name in another case where only one fits."""
+        exact = [column for column in self.columns if column.name == name]
+        folded = [column for column in self.columns if column.name.lower() == name.lower()]
+        if exact:
+            return exact[0]
+        return folded[0] if len(folded) == 1 else None

@@ -1,0 +1,180 @@
+"""The Spark session: the one place that sets every Spark setting."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from truecopy.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_SHIPPED_AS = "truecopy_packages"
+# Spark brings these itself; the rest of what the package needs travels with the job.
+_NOT_SHIPPED = {"pyspark", "py4j"}
+
+
+def state_folder() -> Path:
+    """Where logs, checkpoints and certificates are kept: `TRUECOPY_STATE`, or the user's state folder."""
+    base = os.environ.get("TRUECOPY_STATE")
+    if not base:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        base = str(Path(home) / "truecopy")
+    folder = Path(base)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def log_file() -> Path:
+    """The file that takes Spark's own messages and whole stack traces."""
+    return state_folder() / "spark.log"
+
+
+def session(master: str | None = None) -> SparkSession:
+    """The running session, or a new one on `master` (default: all cores of this machine)."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    java = _find_java()
+    settings = _settings(master or default_master())
+    _launch_jvm(java, settings)
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    started: SparkSession = builder.getOrCreate()
+    started.sparkContext.setLogLevel("WARN")
+    return started
+
+
+def default_master() -> str:
+    """All cores, and four attempts per task: `local[N]` alone fails a job with its first lost worker."""
+    return f"local[{os.cpu_count() or 1},4]"
+
+
+def is_local(master: str) -> bool:
+    """Whether executors are threads of this machine."""
+    return master.startswith("local")
+
+
+def _settings(master: str) -> dict[str, str]:
+    if master == "local" or re.fullmatch(r"local\[[^,\]]+\]", master):
+        cores = master[6:-1] if "[" in master else "1"
+        master = f"local[{cores},4]"
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "truecopy",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.warehouse.dir": str(state_folder() / "warehouse"),
+        "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+            f" -Dtruecopy.log={log_file()} -Duser.timezone=UTC -XX:+UseSerialGC"
+        ),
+    }
+    if is_local(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        settings["spark.archives"] = f"{_pack_packages()}#{_SHIPPED_AS}"
+        settings["spark.executorEnv.PYTHONPATH"] = f"./{_SHIPPED_AS}"
+        settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"
+        os.environ.setdefault("PYSPARK_PYTHON", f"python3.{sys.version_info.minor}")
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return settings
+
+
+def _launch_jvm(java: str, settings: dict[str, str]) -> None:
+    """Starts Spark's JVM with its output, and that of its Python workers, in the log file."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    os.environ["JAVA_HOME"] = java
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    with log_file().open("ab") as log:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _find_java() -> str:
+    """The home of a Java that Spark runs on, or one line that says what to install."""
+    remedy = (
+        "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
+        " or set JAVA_HOME"
+    )
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not program or not Path(program).exists():
+        raise UsageError(f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {remedy}")
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', said)
+    if not match or int(match[1]) < OLDEST_JAVA:
+        found = match[1] if match else "unknown"
+        raise UsageError(f"Spark needs Java {OLDEST_JAVA} or newer, {program} is version {found}: {remedy}")
+    return str(Path(program).resolve().parent.parent)
+
+
+def _pack_packages() -> Path:
+    """An archive of this package and what it needs, which the executors of a cluster unpack.
+
+    Made once per set of versions and kept: a hundred megabytes of libraries do not change often.
+    """
+    wanted = _distributions("truecopy", {})
+    source = Path(__file__).parent
+    stamp = hashlib.sha256(repr(sorted((d.name, d.version) for d in wanted.values())).encode())
+    for file in sorted(source.rglob("*.py")):
+        stamp.update(file.read_bytes())
+    archive = state_folder() / f"packages-{stamp.hexdigest()[:16]}.zip"
+    if archive.exists():
+        return archive
+    with tempfile.NamedTemporaryFile(dir=archive.parent, suffix=".zip", delete=False) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as pack:
+            for package in wanted.values():
+                for path in package.files or ():
+                    if ".." not in path.parts and "__pycache__" not in path.parts:
+                        pack.write(str(path.locate()), str(path))
+            packed = set(pack.namelist())
+            for path in source.rglob("*"):
+                name = str(Path("truecopy") / path.relative_to(source))
+                if path.is_file() and "__pycache__" not in path.parts and name not in packed:
+                    pack.write(path, name)
+    Path(file.name).replace(archive)
+    return archive
+
+
+def _distributions(name: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
+    key = re.sub(r"[-_.]+", "-", name).lower()
+    if key in found or key in _NOT_SHIPPED:
+        return found
+    try:
+        found[key] = distribution(name)
+    except PackageNotFoundError:
+        return found
+    for requirement in found[key].requires or ():
+        match = re.match(r"[\w.-]+(\[[^\]]*\])?", requirement)
+        wanted_by_extra = re.search(r"extra\s*==\s*['\"](\w+)", requirement)
+        if match and (not wanted_by_extra or wanted_by_extra[1] == "binary"):
+            _distributions(match[0].split("[")[0], found)
+    return found

@@ -1,0 +1,152 @@
+"""Running chunks: on Spark, or in this process where they are few; results come as they are made."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.accumulators import AccumulatorParam
+
+from truecopy import spark as spark_settings
+from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.relation import Chunk
+from truecopy.verify.compare import ChunkResult, compare_chunk
+from truecopy.verify.matching import Comparison
+from truecopy.verify.options import Options
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import SparkSession
+
+TASKS_PER_JOB = 2000
+_ATTEMPTS = 3
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """One chunk of one comparison, by their numbers."""
+
+    comparison: int
+    number: int
+    chunk: Chunk
+    rows: int
+
+
+Outcome = ChunkResult | TruecopyError
+Results = deque[Outcome]
+
+
+class _Channel(AccumulatorParam[Results]):
+    """Brings each task's results to the driver when the task ends, not when the job does."""
+
+    def zero(self, value: Results) -> Results:  # noqa: ARG002 - Spark's signature
+        return deque()
+
+    def addInPlace(self, value1: Results, value2: Results) -> Results:
+        value1.extend(value2)
+        return value1
+
+
+def run_here(
+    tasks: Sequence[ChunkTask], comparisons: Sequence[Comparison], options: Options
+) -> Iterator[ChunkResult]:
+    """Runs chunks one after the other in this process."""
+    for task in tasks:
+        yield _raise(_compare(comparisons, options, task))
+
+
+def run_on_spark(
+    spark: SparkSession, tasks: Sequence[ChunkTask], comparisons: Sequence[Comparison], options: Options
+) -> Iterator[ChunkResult]:
+    """Runs each chunk as a Spark task. Closing the iterator cancels what is still running."""
+    parallel = options.connections or spark.sparkContext.defaultParallelism
+    # Fewer connections than cores: jobs of as many tasks as connections are allowed.
+    size = TASKS_PER_JOB if parallel >= spark.sparkContext.defaultParallelism else parallel
+    for at in range(0, len(tasks), size):
+        yield from _run_job(spark, tasks[at : at + size], comparisons, options)
+
+
+def _run_job(
+    spark: SparkSession, tasks: Sequence[ChunkTask], comparisons: Sequence[Comparison], options: Options
+) -> Iterator[ChunkResult]:
+    context = spark.sparkContext
+    channel = context.accumulator(deque(), _Channel())
+    results: Results = channel.value
+    # What executors need goes into the function, secrets included: it is sent to them over the
+    # wire, whereas the elements of the collection pass through a file.
+    work = partial(_compare_into, channel, list(comparisons), options)
+    group, failure = f"truecopy-{uuid.uuid4()}", list[BaseException]()
+
+    def run() -> None:
+        try:
+            context.setJobGroup(group, "truecopy verify", interruptOnCancel=True)
+            context.parallelize(list(tasks), len(tasks)).foreach(work)
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            failure.append(error)
+
+    job = threading.Thread(target=run, name=group, daemon=True)
+    job.start()
+    try:
+        while job.is_alive() or results:
+            while results:
+                yield _raise(results.popleft())
+            job.join(_POLL_SECONDS)
+    finally:
+        if job.is_alive():
+            context.cancelJobGroup(group)
+            job.join(10)
+    if failure:
+        raise explain_spark(failure[0]) from failure[0]
+
+
+def explain_spark(error: BaseException) -> TruecopyError:
+    """The cause of a failed job in one line; the whole trace is in the log file."""
+    log = spark_settings.log_file()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{error}\n")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error:" in line or "Exception:" in line]
+    cause = next((line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))), None)
+    said = cause or (lines[0] if lines else type(error).__name__)
+    return CannotFinish(f"a Spark task failed: {said[:300]} (the whole trace is in {log})")
+
+
+def _compare_into(
+    channel: Accumulator[Results], comparisons: Sequence[Comparison], options: Options, task: ChunkTask
+) -> None:
+    channel.add(deque([_compare(comparisons, options, task)]))
+
+
+def _compare(comparisons: Sequence[Comparison], options: Options, task: ChunkTask) -> Outcome:
+    """Compares a chunk; a lost connection is tried again, and an error travels as a value."""
+    compare: Callable[[], ChunkResult] = partial(
+        compare_chunk,
+        comparisons[task.comparison],
+        (task.comparison, task.number),
+        task.chunk,
+        task.rows,
+        options,
+    )
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return compare()
+        except CannotFinish as error:
+            if attempt == _ATTEMPTS:
+                return error
+            time.sleep(0.3 * attempt)
+        except TruecopyError as error:
+            return error
+    raise AssertionError("unreachable")
+
+
+def _raise(outcome: Outcome) -> ChunkResult:
+    if isinstance(outcome, TruecopyError):
+        raise outcome
+    return outcome

@@ -1,0 +1,42 @@
+"""Ceilings on the load: how many rows a statement may take, and when to wait for a replica."""
+
+from __future__ import annotations
+
+import time
+
+from truecopy.engines import pool
+from truecopy.engines.protocols import Replicates
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import UsageError
+
+_POLL_SECONDS = 0.5
+_SMALLEST = 1000
+_speed: dict[str, float] = {}
+"""Rows per second of each database as this process saw it lately; a hint, never shared."""
+
+
+def note_speed(endpoint: Endpoint, rows: int, seconds: float) -> None:
+    """Remembers how fast a statement was; slow ones count at once, fast ones bit by bit."""
+    if rows < _SMALLEST or seconds <= 0:
+        return
+    seen = rows / seconds
+    before = _speed.get(endpoint.identity, seen)
+    _speed[endpoint.identity] = min(seen, before * 0.7 + seen * 0.3)
+
+
+def rows_within(endpoint: Endpoint, seconds: float) -> int | None:
+    """Rows that a statement can take in that time; None before anything was measured."""
+    speed = _speed.get(endpoint.identity)
+    return None if speed is None else max(_SMALLEST, int(speed * seconds))
+
+
+def wait_for_replica(replica: Endpoint, most: float) -> None:
+    """Waits while a replica lags more than allowed, or does not replicate."""
+    while True:
+        with pool.lease(replica) as session:
+            if not isinstance(session, Replicates):
+                raise UsageError(f"{replica} cannot tell its lag: name a replica of MySQL, MariaDB or PostgreSQL")
+            lag = session.lag_seconds()
+        if lag is not None and lag <= most:
+            return
+        time.sleep(_POLL_SECONDS)

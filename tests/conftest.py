@@ -1,0 +1,91 @@
+"""Fixtures: real servers, started when the first test asks for one, and fresh databases in them.
+
+def test_something(mariadb_db, postgres_db):
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    verify(mariadb_db.url, postgres_db.url)
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Database, MariaDB, MySQL, PostgreSQL, Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[Server]:
+    with MariaDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def second_mariadb_server() -> Iterator[Server]:
+    with MariaDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    with PostgreSQL() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[Server]:
+    """MySQL itself. Tests that use it are marked `mysql`."""
+    mysqld = os.environ.get("TRUECOPY_MYSQLD")
+    if not mysqld:
+        pytest.skip("TRUECOPY_MYSQLD names no mysqld (`make mysql` fetches one)")
+    with MySQL(mysqld) as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_db(mariadb_server: Server) -> Iterator[Database]:
+    with fresh_database(mariadb_server) as database:
+        yield database
+
+
+@pytest.fixture
+def second_mariadb_db(second_mariadb_server: Server) -> Iterator[Database]:
+    with fresh_database(second_mariadb_server) as database:
+        yield database
+
+
+@pytest.fixture
+def postgres_db(postgres_server: Server) -> Iterator[Database]:
+    with fresh_database(postgres_server) as database:
+        yield database
+
+
+@pytest.fixture
+def mysql_db(mysql_server: Server) -> Iterator[Database]:
+    with fresh_database(mysql_server) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from truecopy.spark import session
+
+    spark = session()
+    yield spark
+    spark.stop()
+
+
+@contextmanager
+def fresh_database(server: Server) -> Iterator[Database]:
+    database = server.create_database(f"test_{secrets.token_hex(4)}")
+    try:
+        yield database
+    finally:
+        server.drop_database(database.name)
