@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,15 @@ from tests.servers import Database, MariaDB, MySQL, PostgreSQL, Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Checkpoints, certificates and logs of the tests stay out of the user's own state folder."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRUECOPY_STATE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -132,7 +132,9 @@ def _find_java() -> str:
     match = re.search(r'version "(\d+)', said)
     if not match or int(match[1]) < OLDEST_JAVA:
         found = match[1] if match else "unknown"
-        raise UsageError(f"Spark needs Java {OLDEST_JAVA} or newer, {program} is version {found}: {remedy}")
+        raise UsageError(
+            f"Spark needs Java {OLDEST_JAVA} or newer, {program} is version {found}: {remedy}"
+        )
     return str(Path(program).resolve().parent.parent)
 
 

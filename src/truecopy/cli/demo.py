@@ -52,7 +52,9 @@ def _play(place: Path, out: Console, *, kept: bool) -> int:
     _step(out, 1, "Two databases: a small shop and its copy")
     rows = shop.create(source)
     shutil.copyfile(source, target)
-    out.print(f"  {rows:,} rows in customers, orders and order_lines, in {source.name} and {target.name}")
+    out.print(
+        f"  {rows:,} rows in customers, orders and order_lines, in {source.name} and {target.name}"
+    )
 
     _step(out, 2, "Damage to the copy, of the kind that tools miss")
     damages = shop.damage(target)
@@ -74,18 +76,30 @@ def _play(place: Path, out: Console, *, kept: bool) -> int:
         if not isinstance(session, Writes):
             raise CannotFinish("the demo's target cannot be written to")
         write_repair(found, session, place / "repair.sql")
-        out.print(Syntax((place / "repair.sql").read_text("utf-8"), "sql", background_color="default", word_wrap=True))
+        out.print(
+            Syntax(
+                (place / "repair.sql").read_text("utf-8"),
+                "sql",
+                background_color="default",
+                word_wrap=True,
+            )
+        )
 
         _step(out, 6, "Applied, and verified again")
         apply_repair(found, session)
     again = _verify(source, target)
     print_report(again, out)
     if again.verdict != EQUAL:
-        raise CannotFinish("the repaired copy is not equal to the shop: this is a bug, please report it")
+        raise CannotFinish(
+            "the repaired copy is not equal to the shop: this is a bug, please report it"
+        )
     out.print()
     if kept:
         out.print(f"Databases, repair.sql and report.html are in {place}")
-    out.print("Next: truecopy verify SOURCE TARGET with your own databases; truecopy verify --help", soft_wrap=True)
+    out.print(
+        "Next: truecopy verify SOURCE TARGET with your own databases; truecopy verify --help",
+        soft_wrap=True,
+    )
     return 0
 
 
@@ -109,7 +123,9 @@ def _expect(report: Report, planted: set[tuple[str, str, str]]) -> None:
         for difference in report.differences(table)
     }
     if report.verdict != DIFFERENT or found != planted:
-        raise CannotFinish(f"the demo planted {len(planted)} damages and found {len(found)}: please report this bug")
+        raise CannotFinish(
+            f"the demo planted {len(planted)} damages and found {len(found)}: please report this bug"
+        )
 
 
 def _step(out: Console, number: int, title: str) -> None:

@@ -11,7 +11,11 @@ from rich.table import Table
 from truecopy.verify.report import DIFFERENT, EQUAL, Report, TableReport
 
 ROWS_SHOWN = 20
-_MARKS = {EQUAL: "[green]✔ equal[/]", DIFFERENT: "[red]✘ different[/]", "not_compared": "[yellow]– not compared[/]"}
+_MARKS = {
+    EQUAL: "[green]✔ equal[/]",
+    DIFFERENT: "[red]✘ different[/]",
+    "not_compared": "[yellow]? not compared[/]",
+}
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -20,11 +24,16 @@ def print_report(report: Report, console: Console | None = None) -> None:
     out.print(_tables(report))
     for table in report.tables:
         for finding in table.structure:
-            out.print(f"{escape(table.source)}: {escape(finding.message)}", style="yellow", soft_wrap=True)
+            out.print(
+                f"{escape(table.source)}: {escape(finding.message)}", style="yellow", soft_wrap=True
+            )
         if table.found:
             out.print(_differences(report, table))
             if table.found > ROWS_SHOWN:
-                out.print(f"… and {table.found - ROWS_SHOWN:,} more: see --json, --report or --repair", style="dim")
+                more = f"… and {table.found - ROWS_SHOWN:,} more: see --json, --report or --repair"
+                out.print(more, style="dim")
+            if table.reason:
+                out.print(f"{escape(table.source)}: {escape(table.reason)}", style="yellow")
     for name in report.only_source:
         out.print(f"{escape(name)}: the target has no such table", style="yellow")
     for name in report.only_target:
@@ -34,13 +43,16 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 def _tables(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("source", "target", "verdict"):
+    for name in ("source", "target"):
         table.add_column(name, overflow="fold")
+    table.add_column("verdict", no_wrap=True, min_width=14)
     for name in ("rows", "missing", "extra", "differing", "unsettled"):
         table.add_column(name, justify="right")
     for one in report.tables:
         counts = (one.rows_compared, one.missing, one.extra, one.differing, one.unsettled)
-        table.add_row(escape(one.source), escape(one.target), _MARKS[one.verdict], *(f"{n:,}" for n in counts))
+        table.add_row(
+            escape(one.source), escape(one.target), _MARKS[one.verdict], *(f"{n:,}" for n in counts)
+        )
     return table
 
 
@@ -53,9 +65,16 @@ def _differences(report: Report, table: TableReport) -> Table:
         key = ", ".join(f"{name}={value}" for name, value in row["key"].items())
         columns = row.get("columns") or [""]
         for at, column in enumerate(columns):
-            source, target = (visible(row.get(side, {}).get(column, "")) for side in ("source", "target"))
+            source, target = (
+                visible(row.get(side, {}).get(column, "")) for side in ("source", "target")
+            )
             first = (escape(key), row["kind"]) if at == 0 else ("", "")
-            shown.add_row(*first, escape(column), escape(source) if column else "", escape(target) if column else "")
+            shown.add_row(
+                *first,
+                escape(column),
+                escape(source) if column else "",
+                escape(target) if column else "",
+            )
     return shown
 
 

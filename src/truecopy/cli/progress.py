@@ -52,7 +52,9 @@ class _Drawing:
     def planned(self, comparisons: Sequence[Comparison], chunks: int, rows: int, done: int) -> None:
         name = comparisons[0].source_name if len(comparisons) == 1 else f"{len(comparisons)} tables"
         already = rows * done / chunks if chunks else 0
-        self._progress.update(self._task, description=f"comparing {name}", total=rows or None, completed=already)
+        self._progress.update(
+            self._task, description=f"comparing {name}", total=rows or None, completed=already
+        )
 
     def advanced(self, comparison: Comparison, result: ChunkResult) -> None:
         self._progress.update(

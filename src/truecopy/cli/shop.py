@@ -23,9 +23,20 @@ CREATE TABLE order_lines (
     order_id INTEGER NOT NULL REFERENCES orders (id), line INTEGER NOT NULL, sku VARCHAR(20) NOT NULL,
     quantity INTEGER NOT NULL, price DECIMAL(12,2) NOT NULL, PRIMARY KEY (order_id, line)) WITHOUT ROWID;
 """
-_FIRST = "Ada Björn Chloé Dmitri Élise Fatima Grace Hiroshi Ines João Kwame Łucja Mia Noor Olga Priya Søren Zoë".split()
-_LAST = "Andersson Brown Chen Diaz Eriksen Fischer García Haddad Ivanova Jansen Kim Lefèvre Müller Novák Okafor".split()
-_CITIES = ["Malmö", "Kraków", "Porto", "Nairobi", "Kyoto", "São Paulo", "Lyon", "Wrocław", "Tromsø", None]
+_FIRST = ["Ada", "Björn", "Chloé", "Dmitri", "Élise", "Fatima", "Grace", "Hiroshi", "Ines", "João", "Kwame", "Łucja", "Mia", "Noor", "Olga", "Priya", "Søren", "Zoë"]
+_LAST = ["Andersson", "Brown", "Chen", "Diaz", "Eriksen", "Fischer", "García", "Haddad", "Ivanova", "Jansen", "Kim", "Lefèvre", "Müller", "Novák", "Okafor"]
+_CITIES = [
+    "Malmö",
+    "Kraków",
+    "Porto",
+    "Nairobi",
+    "Kyoto",
+    "São Paulo",
+    "Lyon",
+    "Wrocław",
+    "Tromsø",
+    None,
+]
 _NOTES = ["", "", "", "prefers e-mail", "gift wrap 🎁", "call before delivery", None]
 _STATES = ["placed", "paid", "shipped", "delivered", "returned"]
 
@@ -46,9 +57,13 @@ def create(path: Path) -> int:
     dice = random.Random(20)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(_SCHEMA)
-        connection.executemany("INSERT INTO customers VALUES (?, ?, ?, ?, ?, ?, ?)", _customers(dice))
+        connection.executemany(
+            "INSERT INTO customers VALUES (?, ?, ?, ?, ?, ?, ?)", _customers(dice)
+        )
         orders = list(_orders(dice))
-        connection.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", [order for order, _ in orders])
+        connection.executemany(
+            "INSERT INTO orders VALUES (?, ?, ?, ?, ?)", [order for order, _ in orders]
+        )
         lines = [line for _, lines in orders for line in lines]
         connection.executemany("INSERT INTO order_lines VALUES (?, ?, ?, ?, ?)", lines)
     return CUSTOMERS + ORDERS + len(lines)
@@ -58,7 +73,9 @@ def damage(path: Path) -> list[Damage]:
     """Damages the copy; gives what was done."""
     with closing(sqlite3.connect(path)) as connection, connection:
         run = connection.execute
-        ((first, a), (second, b)) = run("SELECT id, balance FROM customers WHERE id IN (1204, 3310) ORDER BY id")
+        ((first, a), (second, b)) = run(
+            "SELECT id, balance FROM customers WHERE id IN (1204, 3310) ORDER BY id"
+        )
         run("UPDATE customers SET balance = ? WHERE id = ?", (b, first))
         run("UPDATE customers SET balance = ? WHERE id = ?", (a, second))
         run("UPDATE customers SET name = name || ' ' WHERE id = 2718")
@@ -66,9 +83,16 @@ def damage(path: Path) -> list[Damage]:
         run("UPDATE customers SET note = NULL WHERE id = ?", (blank,))
         run("UPDATE orders SET placed_at = datetime(placed_at, '-1 second') WHERE id = 15001")
         run("DELETE FROM order_lines WHERE order_id = 777 AND line = 1")
-        run("INSERT INTO orders SELECT 20001, customer_id, status, total, placed_at FROM orders WHERE id = 20000")
+        run(
+            "INSERT INTO orders SELECT 20001, customer_id, status, total, placed_at FROM orders WHERE id = 20000"
+        )
     return [
-        Damage(f"two customers exchanged their balances ({a:.2f} and {b:.2f})", "customers", str(first), "differs"),
+        Damage(
+            f"two customers exchanged their balances ({a:.2f} and {b:.2f})",
+            "customers",
+            str(first),
+            "differs",
+        ),
         Damage("(the other of the two)", "customers", str(second), "differs"),
         Damage("a space at the end of a name", "customers", "2718", "differs"),
         Damage("NULL in place of an empty note", "customers", str(blank), "differs"),
@@ -87,7 +111,9 @@ def naive_checks(source: Path, target: Path) -> Iterator[str]:
     }
     for name, question in questions.items():
         answers = [_ask(path, question) for path in (source, target)]
-        yield f"{name}: {answers[0]} and {answers[1]}: " + ("the same" if answers[0] == answers[1] else "not the same")
+        yield f"{name}: {answers[0]} and {answers[1]}: " + (
+            "the same" if answers[0] == answers[1] else "not the same"
+        )
 
 
 def _ask(path: Path, question: str) -> object:
@@ -122,4 +148,7 @@ def _orders(dice: random.Random) -> Iterator[tuple[tuple[object, ...], list[tupl
             lines.append((number, line, f"SKU-{dice.randrange(10_000):05d}", quantity, cents / 100))
         placed = start + timedelta(seconds=number * 4217 + dice.randrange(4000))
         customer = dice.randrange(1, CUSTOMERS + 1)
-        yield (number, customer, dice.choice(_STATES), total / 100, placed.isoformat(sep=" ")), lines
+        yield (
+            (number, customer, dice.choice(_STATES), total / 100, placed.isoformat(sep=" ")),
+            lines,
+        )

@@ -23,28 +23,42 @@ from truecopy.verify.repair import apply_repair, unrepaired, write_repair
 from truecopy.verify.report import Report
 from truecopy.verify.verification import verify as verify_tables
 
-CHOICE, SPEED, ONLINE, RESULT = "What to compare", "Pace and load", "While both sides are written to", "Result"
+CHOICE, SPEED, ONLINE, RESULT = (
+    "What to compare",
+    "Pace and load",
+    "While both sides are written to",
+    "Result",
+)
 
 
 def verify(
-    source: Annotated[str, typer.Argument(help="URL of the source; its rows are taken to be right.")],
+    source: Annotated[
+        str, typer.Argument(help="URL of the source; its rows are taken to be right.")
+    ],
     target: Annotated[str, typer.Argument(help="URL of the target.")],
     table: Annotated[
         list[str] | None,
         typer.Option(
-            "--table", "-t", rich_help_panel=CHOICE,
+            "--table",
+            "-t",
+            rich_help_panel=CHOICE,
             help="NAME, or SOURCE=TARGET; repeatable. SOURCE may hold * to merge many tables into one TARGET."
             " Default: all common tables.",
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(rich_help_panel=CHOICE, help="Columns that identify a row, separated by commas.")
+        str | None,
+        typer.Option(
+            rich_help_panel=CHOICE, help="Columns that identify a row, separated by commas."
+        ),
     ] = None,
     where: Annotated[
-        str | None, typer.Option(rich_help_panel=CHOICE, help="SQL condition for the rows of both sides.")
+        str | None,
+        typer.Option(rich_help_panel=CHOICE, help="SQL condition for the rows of both sides."),
     ] = None,
     ignore_column: Annotated[
-        list[str] | None, typer.Option(rich_help_panel=CHOICE, help="[TABLE.]COLUMN to leave out; repeatable.")
+        list[str] | None,
+        typer.Option(rich_help_panel=CHOICE, help="[TABLE.]COLUMN to leave out; repeatable."),
     ] = None,
     rename: Annotated[
         list[str] | None,
@@ -59,10 +73,14 @@ def verify(
         ),
     ] = None,
     float_tolerance: Annotated[
-        float, typer.Option(rich_help_panel=CHOICE, help="Relative difference up to which floats are equal.")
+        float,
+        typer.Option(
+            rich_help_panel=CHOICE, help="Relative difference up to which floats are equal."
+        ),
     ] = 0.0,
     sample: Annotated[
-        float | None, typer.Option(rich_help_panel=CHOICE, help="Compare this share of the chunks, e.g. 0.05.")
+        float | None,
+        typer.Option(rich_help_panel=CHOICE, help="Compare this share of the chunks, e.g. 0.05."),
     ] = None,
     match_case: Annotated[
         bool, typer.Option(rich_help_panel=CHOICE, help="Column names must agree in case.")
@@ -72,7 +90,10 @@ def verify(
     ] = False,
     strict_structure: Annotated[
         bool,
-        typer.Option(rich_help_panel=CHOICE, help="Other types, and tables that only one side has, are differences."),
+        typer.Option(
+            rich_help_panel=CHOICE,
+            help="Other types, and tables that only one side has, are differences.",
+        ),
     ] = False,
     master: Annotated[
         str | None,
@@ -83,18 +104,25 @@ def verify(
         ),
     ] = None,
     connections: Annotated[
-        int | None, typer.Option(rich_help_panel=SPEED, help="Connections to each side at once; default one per core.")
+        int | None,
+        typer.Option(
+            rich_help_panel=SPEED, help="Connections to each side at once; default one per core."
+        ),
     ] = None,
     chunk_rows: Annotated[
-        int | None, typer.Option(rich_help_panel=SPEED, help="Rows of a chunk; default by the size of a row.")
+        int | None,
+        typer.Option(rich_help_panel=SPEED, help="Rows of a chunk; default by the size of a row."),
     ] = None,
     chunk_seconds: Annotated[
         float, typer.Option(rich_help_panel=SPEED, help="What one statement should take at most.")
     ] = 1.0,
     replica: Annotated[
-        str | None, typer.Option(rich_help_panel=SPEED, help="URL of a replica whose lag pauses the work.")
+        str | None,
+        typer.Option(rich_help_panel=SPEED, help="URL of a replica whose lag pauses the work."),
     ] = None,
-    max_lag: Annotated[float, typer.Option(rich_help_panel=SPEED, help="Seconds of lag that pause it.")] = 1.0,
+    max_lag: Annotated[
+        float, typer.Option(rich_help_panel=SPEED, help="Seconds of lag that pause it.")
+    ] = 1.0,
     limit: Annotated[
         int | None, typer.Option(rich_help_panel=SPEED, help="Stop after this many differing rows.")
     ] = None,
@@ -109,32 +137,48 @@ def verify(
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", rich_help_panel=SPEED, help="Forget what an interrupted run had done.")
+        bool,
+        typer.Option(
+            "--fresh", rich_help_panel=SPEED, help="Forget what an interrupted run had done."
+        ),
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", rich_help_panel=ONLINE, help="Both sides are written to meanwhile.")
+        bool,
+        typer.Option("--live", rich_help_panel=ONLINE, help="Both sides are written to meanwhile."),
     ] = False,
     delay: Annotated[
         float,
         typer.Option(
-            rich_help_panel=ONLINE, help="Seconds for which a source row must stand still before a difference counts."
+            rich_help_panel=ONLINE,
+            help="Seconds for which a source row must stand still before a difference counts.",
         ),
     ] = 5.0,
     settle_time: Annotated[
         float,
-        typer.Option(rich_help_panel=ONLINE, help="Seconds after which rows that never stood still are unsettled."),
+        typer.Option(
+            rich_help_panel=ONLINE,
+            help="Seconds after which rows that never stood still are unsettled.",
+        ),
     ] = 60.0,
-    json_: Annotated[bool, typer.Option("--json", rich_help_panel=RESULT, help="Print one JSON document.")] = False,
-    report: Annotated[Path | None, typer.Option(rich_help_panel=RESULT, help="Write a page (HTML).")] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", rich_help_panel=RESULT, help="Print one JSON document.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(rich_help_panel=RESULT, help="Write a page (HTML).")
+    ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(rich_help_panel=RESULT, help="Write the certificate here (.json or .html).")
+        Path | None,
+        typer.Option(rich_help_panel=RESULT, help="Write the certificate here (.json or .html)."),
     ] = None,
     repair: Annotated[
-        Path | None, typer.Option(rich_help_panel=RESULT, help="Write the statements that repair the target.")
+        Path | None,
+        typer.Option(rich_help_panel=RESULT, help="Write the statements that repair the target."),
     ] = None,
     apply_repair_: Annotated[
         bool,
-        typer.Option("--apply-repair", rich_help_panel=RESULT, help="Ask, repair the target, verify again."),
+        typer.Option(
+            "--apply-repair", rich_help_panel=RESULT, help="Ask, repair the target, verify again."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", rich_help_panel=RESULT, help="Do not ask.")] = False,
 ) -> int:
@@ -179,7 +223,12 @@ def verify(
     def run(again: bool) -> Report:
         with progress_listener() as listener:
             return verify_tables(
-                *ends, options=options, master=master, checkpoint=checkpoint, fresh=fresh or again, listener=listener
+                *ends,
+                options=options,
+                master=master,
+                checkpoint=checkpoint,
+                fresh=fresh or again,
+                listener=listener,
             )
 
     found = run(again=False)
@@ -205,7 +254,9 @@ def verify(
 def _target(found: Report) -> Iterator[Writes]:
     with closing(connect(found.target)) as session:
         if not isinstance(session, Writes):
-            raise UsageError(f"{found.target} cannot be repaired by statements: load the table again")
+            raise UsageError(
+                f"{found.target} cannot be repaired by statements: load the table again"
+            )
         yield session
 
 
@@ -224,7 +275,9 @@ def _apply(found: Report, yes: bool) -> bool:
     question = f"Change {count:,} rows of {found.target}?"
     if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
         if not sys.stdin.isatty():
-            raise UsageError("--apply-repair asks before it writes: run it on a terminal, or add --yes")
+            raise UsageError(
+                "--apply-repair asks before it writes: run it on a terminal, or add --yes"
+            )
         return False
     with _target(found) as session:
         done = apply_repair(found, session)
@@ -237,6 +290,10 @@ def _write(found: Report, report: Path | None, certificate: Path | None) -> None
         write_report(found, report)
         say(f"the report is in {report}")
     if certificate is not None:
-        text = certificate_page(found) if certificate.suffix == ".html" else Path(found.certificate).read_text("utf-8")
+        text = (
+            certificate_page(found)
+            if certificate.suffix == ".html"
+            else Path(found.certificate).read_text("utf-8")
+        )
         certificate.write_text(text, encoding="utf-8")
         say(f"the certificate is in {certificate}")

@@ -17,7 +17,9 @@ from truecopy.model.types import Integer, Type
 def fold(partial: int, documents: list[str | None], relation: Relation) -> int:
     """The fingerprint of a row from that of its other columns and the raw deferred texts."""
     types: list[Type] = [relation.types[i] for i in relation.deferred]
-    texts = [canonical_text(document, kind) for document, kind in zip(documents, types, strict=True)]
+    texts = [
+        canonical_text(document, kind) for document, kind in zip(documents, types, strict=True)
+    ]
     return fingerprint([str(partial), *texts], [Integer(), *types])
 
 
@@ -38,7 +40,9 @@ def finish_fingerprints(table: pa.Table, relation: Relation) -> pa.Table:
 def finish_rows(table: pa.Table, relation: Relation) -> pa.Table:
     """The deferred columns of whole rows as canonical text."""
     for i in relation.deferred:
-        texts = [canonical_text(value, relation.types[i]) for value in table.column(f"c{i}").to_pylist()]
+        texts = [
+            canonical_text(value, relation.types[i]) for value in table.column(f"c{i}").to_pylist()
+        ]
         table = table.set_column(i, f"c{i}", pa.array(texts, pa.string()))
     return table
 

@@ -97,7 +97,8 @@ class MySQL(RelationalSession):
         texts = [f"HEX({name})" if i in hexed else name for i, name in enumerate(names)]
         packed = ",',',".join(texts)
         statement = Statement(
-            f"SELECT COUNT(*), GROUP_CONCAT({packed} SEPARATOR '\\n') FROM ({inner.sql}) AS p", inner.values
+            f"SELECT COUNT(*), GROUP_CONCAT({packed} SEPARATOR '\\n') FROM ({inner.sql}) AS p",
+            inner.values,
         )
         ((count, lines),) = self.fetch(statement)
         if not int(count):
@@ -107,7 +108,8 @@ class MySQL(RelationalSession):
             io.BytesIO(lines.encode()),
             read_options=pa_csv.ReadOptions(column_names=names),
             convert_options=pa_csv.ConvertOptions(
-                column_types={**dict.fromkeys(names, pa.string()), "f": pa.int64()}, strings_can_be_null=False
+                column_types={**dict.fromkeys(names, pa.string()), "f": pa.int64()},
+                strings_can_be_null=False,
             ),
         )
         if found.num_rows != int(count):
@@ -168,7 +170,11 @@ class MySQL(RelationalSession):
     # Introspection
 
     def tables(self) -> list[TableName]:
-        condition = "table_schema = %s" if self.endpoint.database else f"table_schema NOT IN {_SYSTEM_SCHEMAS}"
+        condition = (
+            "table_schema = %s"
+            if self.endpoint.database
+            else f"table_schema NOT IN {_SYSTEM_SCHEMAS}"
+        )
         values = (self.endpoint.database,) if self.endpoint.database else ()
         rows = self.fetch(
             Statement(
@@ -199,10 +205,14 @@ class MySQL(RelationalSession):
             )
         )
         if not rows:
-            raise UsageError(f"there is no table {name} on {self.endpoint}, or {self.endpoint.user} may not see it")
+            raise UsageError(
+                f"there is no table {name} on {self.endpoint}, or {self.endpoint.user} may not see it"
+            )
         kind, estimate, row_bytes = rows[0]
         if "VIEW" in kind:
-            raise UsageError(f"{name} on {self.endpoint} is a view: verify the tables that it reads from")
+            raise UsageError(
+                f"{name} on {self.endpoint} is a view: verify the tables that it reads from"
+            )
         unique = self._unique_keys(name)
         columns = self._columns(name)
         required = {column.name for column in columns if not column.nullable}
@@ -228,7 +238,9 @@ class MySQL(RelationalSession):
         try:
             if self.is_mariadb:
                 return str(self.fetch(Statement("SELECT @@gtid_current_pos"))[0][0]) or None
-            return str(self.fetch(Statement("SELECT @@gtid_executed"))[0][0]).replace("\n", "") or None
+            return (
+                str(self.fetch(Statement("SELECT @@gtid_executed"))[0][0]).replace("\n", "") or None
+            )
         except TruecopyError:
             return None
 
@@ -269,7 +281,11 @@ class MySQL(RelationalSession):
                     fraction=int(scale or 0) if data_type == "decimal" else int(fraction or 0),
                     charset=charset,
                     padded=data_type == "char",
-                    generated=bool(re.search(r"\b(VIRTUAL|STORED|PERSISTENT) GENERATED|INVISIBLE.*SYSTEM", extra)),
+                    generated=bool(
+                        re.search(
+                            r"\b(VIRTUAL|STORED|PERSISTENT) GENERATED|INVISIBLE.*SYSTEM", extra
+                        )
+                    ),
                 )
             )
         return tuple(found)
@@ -317,7 +333,9 @@ class MySQL(RelationalSession):
         found: dict[str, list[tuple[str, TableName]]] = {}
         for constraint, column, schema, table in rows:
             found.setdefault(constraint, []).append((column, TableName(schema, table)))
-        return tuple(ForeignKey(tuple(c for c, _ in parts), parts[0][1]) for parts in found.values())
+        return tuple(
+            ForeignKey(tuple(c for c, _ in parts), parts[0][1]) for parts in found.values()
+        )
 
 
 _DENIED = {1044, 1142, 1143, 1227}
@@ -335,13 +353,19 @@ def _explain(error: Exception, endpoint: Endpoint) -> TruecopyError:
     if code in _MESSAGES:
         return UsageError(_MESSAGES[code].format(**known))
     if code in _DENIED:
-        return CannotFinish(f"{endpoint.user} may not do that on {endpoint}: {message}; grant SELECT on the table")
+        return CannotFinish(
+            f"{endpoint.user} may not do that on {endpoint}: {message}; grant SELECT on the table"
+        )
     if code == 1698:
         return UsageError(_MESSAGES[1045].format(**known))
     if code == 2003:
-        return CannotFinish(f"cannot connect to {endpoint}: {message}; is the server running, host and port right?")
+        return CannotFinish(
+            f"cannot connect to {endpoint}: {message}; is the server running, host and port right?"
+        )
     if code in (2006, 2013):
-        return CannotFinish(f"lost the connection to {endpoint}; run the same command again to go on")
+        return CannotFinish(
+            f"lost the connection to {endpoint}; run the same command again to go on"
+        )
     if code in (1146, 1054, 1064):
         return UsageError(f"{endpoint} refused a statement: {message}")
     return CannotFinish(f"{endpoint}: {message}")

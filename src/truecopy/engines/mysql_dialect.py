@@ -28,7 +28,18 @@ from truecopy.model.types import (
 )
 
 _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "integer", "bigint", "year"}
-_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "inet4", "inet6"}
+_TEXTS = {
+    "char",
+    "varchar",
+    "tinytext",
+    "text",
+    "mediumtext",
+    "longtext",
+    "enum",
+    "set",
+    "inet4",
+    "inet6",
+}
 _BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _UTF8 = {None, "utf8", "utf8mb3", "utf8mb4", "ascii"}
 
@@ -138,7 +149,11 @@ class MySQLDialect:
         match kind:
             case Integer() | Boolean():
                 # + 0 takes BIT and YEAR for numbers, and drops the zeros that ZEROFILL prints.
-                plain = isinstance(own, Integer) and "zerofill" not in column.native and column.native[:4] != "year"
+                plain = (
+                    isinstance(own, Integer)
+                    and "zerofill" not in column.native
+                    and column.native[:4] != "year"
+                )
                 return name if plain else f"({name} + 0)"
             case Decimal(scale):
                 return _decimal(name, column, scale)
@@ -175,7 +190,9 @@ def _utf8(name: str, column: Column) -> str:
 
 def _decimal(name: str, column: Column, scale: int | None) -> str:
     own = (column.fraction or 0) if isinstance(column.type, Decimal) else 0
-    value = f"({name} + 0)" if "zerofill" in column.native or isinstance(column.type, Bits) else name
+    value = (
+        f"({name} + 0)" if "zerofill" in column.native or isinstance(column.type, Bits) else name
+    )
     if scale is None:
         return f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {value}))" if own else value
     if isinstance(column.type, Float):
@@ -192,14 +209,20 @@ def _with_microseconds(name: str, own: Type, kind: Type, fraction: int) -> str:
         return f"CONCAT({name},' 00:00:00.000000')"
     if isinstance(kind, Time) and isinstance(own, Timestamp):
         return f"CAST(TIME({name}) AS TIME(6))"
-    return name if fraction == 6 else f"CONCAT({name},'{'' if fraction else '.'}{'0' * (6 - fraction)}')"
+    return (
+        name
+        if fraction == 6
+        else f"CONCAT({name},'{'' if fraction else '.'}{'0' * (6 - fraction)}')"
+    )
 
 
 def _uuid(name: str, own: Type) -> str:
     if not isinstance(own, Binary):
         return f"LOWER({name})"
     digits = f"LOWER(HEX({name}))"
-    parts = ",".join(f"SUBSTR({digits},{at},{size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12)))
+    parts = ",".join(
+        f"SUBSTR({digits},{at},{size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    )
     return f"CONCAT_WS('-',{parts})"
 
 
@@ -248,7 +271,9 @@ def _parsed(name: str, kind: Type) -> str:
         case Decimal(scale) if scale is not None:
             value = f"CAST({name} AS DECIMAL(65,{min(scale, 30)}))"
         case Decimal():
-            value = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({name} AS DECIMAL(65,30))))"
+            value = (
+                f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({name} AS DECIMAL(65,30))))"
+            )
         case Float():
             value = _float_bits(f"({name} + 0e0)")
         case Time():

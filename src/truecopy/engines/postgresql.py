@@ -12,7 +12,6 @@ import psycopg.sql
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from truecopy.engines import sql
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
 from truecopy.engines.protocols import Statement
@@ -53,9 +52,7 @@ class PostgreSQL(RelationalSession):
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         try:
-            self._connection = psycopg.connect(
-                **_parameters(endpoint), autocommit=True, cursor_factory=psycopg.ClientCursor
-            )
+            self._connection = psycopg.connect(**_parameters(endpoint), autocommit=True)
         except psycopg.Error as error:
             raise _explain_refusal(error, endpoint) from None
         try:
@@ -72,7 +69,7 @@ class PostgreSQL(RelationalSession):
         self.transaction_start = ("BEGIN", "SET LOCAL client_encoding = 'UTF8'", self._references)
 
     def _prepare(self) -> tuple[str, bool]:
-        """Sets the session up; gives the server's encoding, and whether triggers can be left out."""
+        """Sets the session up; gives the server's encoding, and whether triggers can be off."""
         settings = [f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items()]
         may_set = "current_setting('is_superuser') = 'on'"
         if self._connection.info.server_version >= 150000:
@@ -97,8 +94,10 @@ class PostgreSQL(RelationalSession):
     def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
         """By COPY, whose CSV tells '' (quoted) from NULL (nothing)."""
         copy_sql = f"COPY ({statement.sql}) TO STDOUT (FORMAT csv)"
-        with self._cursor() as cursor, cursor.copy(copy_sql.encode(), statement.values) as copy:
-            lines = [bytes(line) for line in copy]
+        with self._cursor() as cursor:
+            bound = cursor.mogrify(copy_sql.encode(), statement.values)
+            with cursor.copy(bound.encode()) as copy:
+                lines = [bytes(line) for line in copy]
         if not lines:
             return pa.schema([(name, pa.string()) for name in names]).empty_table()
         try:
@@ -106,7 +105,9 @@ class PostgreSQL(RelationalSession):
                 io.BytesIO(b"".join(lines)),
                 # A row may not reach over a whole block.
                 read_options=pa_csv.ReadOptions(
-                    column_names=list(names), block_size=max(_BLOCK, 2 * max(map(len, lines)))
+                    column_names=list(names),
+                    block_size=max(_BLOCK, 2 * max(map(len, lines))),
+                    use_threads=False,  # Spark tasks run beside each other already
                 ),
                 # A NULL that is the only column is an empty line.
                 parse_options=pa_csv.ParseOptions(
@@ -155,9 +156,9 @@ class PostgreSQL(RelationalSession):
         return pa.table([_arrow(column) for column in columns], names=names)
 
     @contextmanager
-    def _cursor(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    def _cursor(self) -> Iterator[psycopg.ClientCursor[tuple[Any, ...]]]:
         try:
-            with self._connection.cursor() as cursor:
+            with psycopg.ClientCursor(self._connection) as cursor:
                 yield cursor
         except psycopg.Error as error:
             raise _explain(error, self.endpoint, lost=self._connection.closed) from None
@@ -186,7 +187,7 @@ class PostgreSQL(RelationalSession):
         return None if position is None else str(position)
 
     def lag_seconds(self) -> float | None:
-        """Of a standby. One that streamed and lost its source is stopped, however little it missed."""
+        """Of a standby. One that streamed and lost its source is stopped: nobody knows its lag."""
         ((seconds,),) = self.fetch(
             Statement(
                 "SELECT CASE WHEN NOT pg_is_in_recovery() THEN NULL"
@@ -235,15 +236,15 @@ def _explain_refusal(error: psycopg.Error, endpoint: Endpoint) -> TruecopyError:
     refused = (
         "authentication failed",
         "no password supplied",
-        "role",
+        'role "',
         "pg_hba.conf",
         "is not permitted",
     )
     if any(words in message for words in refused):
         reason = message.rpartition("FATAL:")[2].strip()
         return UsageError(
-            f"{endpoint.user or 'the user'} was refused by {endpoint}: check the user and the password"
-            f" ({reason})"
+            f"{endpoint.user or 'the user'} was refused by {endpoint}:"
+            f" check the user and the password ({reason})"
         )
     if "invalid" in message and "sslmode" in message:
         return UsageError(f"{endpoint}: {message}")

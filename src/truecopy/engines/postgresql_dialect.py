@@ -50,7 +50,7 @@ def canonical_type(name: str, is_enum: bool, modifier: int, native: str) -> Type
     if is_enum or name == "citext":
         return Text()
     if name == "numeric":
-        # The scale is in the lower 11 bits, signed since PostgreSQL 15; below 0 nothing follows the point.
+        # The scale is in the lower 11 bits; since PostgreSQL 15 it may be below 0: no fraction.
         return Decimal(None if modifier < 0 else max(0, ((modifier - 4 & 0x7FF) ^ 1024) - 1024))
     if name == "bit":
         return Bits(modifier if modifier > 0 else None)
@@ -64,7 +64,7 @@ def order_of(
     database: Mapping[str, object],
     encoding: str,
 ) -> str | None:
-    """The name of the order that a key range over this column follows; None where it must not be used.
+    """The name of the order that a key range over this column follows; None: do not use it.
 
     Args:
         name: The base type.
@@ -136,8 +136,8 @@ class PostgreSQLDialect:
         return f"octet_length({text if self.encoding == 'UTF8' else f'textsend({text})'})::text"
 
     def hash60(self, text: str) -> str:
-        # `textsend` gives the client's encoding, UTF-8, for less than `convert_to`; cutting the bytes
-        # before they become hex is the cheapest of the ways to 60 bits. The cast to bit(60) cuts the rest.
+        # `textsend` gives the client's encoding, UTF-8, for less than `convert_to`; cutting the
+        # bytes before they become hex is the cheapest way to 60 bits, to which the cast cuts.
         return f"('x'||encode(substr(sha256(textsend({text})),1,8),'hex'))::bit(60)::bigint"
 
     def bucket(self, fingerprint: str, shift: int) -> str:

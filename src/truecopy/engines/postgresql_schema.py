@@ -29,14 +29,14 @@ WITH RECURSIVE base AS (
     SELECT b.attnum, t.typbasetype, t.typtypmod
     FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd'
 )
-SELECT a.attname::text, format_type(t.oid, b.modifier), b.modifier, a.attnotnull, a.attgenerated <> '',
-    t.typcategory = 'A' AND t.typelem <> 0, base_type.typname::text, base_type.typtype = 'e',
+SELECT a.attname::text, format_type(t.oid, b.modifier), b.modifier, a.attnotnull,
+    a.attgenerated <> '', e.oid IS NOT NULL, COALESCE(e.typname, t.typname)::text,
+    COALESCE(e.typtype, t.typtype) = 'e',
     to_jsonb(c) || jsonb_build_object(
         'actual', CASE WHEN c.collprovider <> 'd' THEN pg_collation_actual_version(c.oid) END)
 FROM base b
 JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'
-JOIN pg_type base_type
-    ON base_type.oid = CASE WHEN t.typcategory = 'A' AND t.typelem <> 0 THEN t.typelem ELSE t.oid END
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = b.attnum
 LEFT JOIN pg_collation c ON c.oid = a.attcollation
 ORDER BY a.attnum
@@ -70,7 +70,7 @@ FROM pg_class c WHERE c.relkind = 'r' AND c.oid IN
 
 
 def list_tables(fetch: Fetch) -> list[TableName]:
-    """Tables that hold data of their own: neither partitions nor what a session keeps for itself."""
+    """Tables that hold data of their own: no partitions, nothing temporary."""
     rows = fetch(
         Statement(
             "SELECT n.nspname::text, c.relname::text FROM pg_class c"
@@ -83,7 +83,7 @@ def list_tables(fetch: Fetch) -> list[TableName]:
 
 
 def find_table(fetch: Fetch, name: str) -> TableName | None:
-    """The relation of that name, as it is written or else in lower case, as an unquoted name would be."""
+    """The relation of that name, as it is written or else in lower case, as if unquoted."""
     cuts = [at for at, character in enumerate(name) if character == "."]
     for text in dict.fromkeys((name, name.lower())):
         places = [("", text), *((text[:at], text[at + 1 :]) for at in cuts)]
@@ -109,7 +109,8 @@ def describe_table(
     """The definition of a table; what is no table is refused with the reason."""
     rows = fetch(
         Statement(
-            "SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            "SELECT c.oid, c.relkind::text FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
             (name.schema, name.table),
         )
@@ -169,7 +170,8 @@ def _database(fetch: Fetch) -> dict[str, object]:
     actual = (
         "pg_database_collation_actual_version(d.oid)"
         if version >= 150000
-        else "(SELECT max(pg_collation_actual_version(oid)) FROM pg_collation WHERE collprovider = 'c')"
+        else "(SELECT max(pg_collation_actual_version(oid))"
+        " FROM pg_collation WHERE collprovider = 'c')"
     )
     ((row,),) = fetch(
         Statement(

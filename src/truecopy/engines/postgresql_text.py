@@ -32,7 +32,7 @@ from truecopy.model.types import (
 _NAN, _INFINITY, _MINUS_INFINITY = "7ff8000000000000", "7ff0000000000000", "fff0000000000000"
 _FIRST_DAY = "'0001-01-01 00:00:00+00'"
 _TIMESTAMP = "'YYYY-MM-DD HH24:MI:SS.US'"
-# Beyond these a decimal becomes infinite, or nothing, as a double; PostgreSQL's own cast fails there.
+# Beyond these a decimal is infinite, or nothing, as a double; PostgreSQL's own cast fails.
 _TOO_LARGE = str(2**1024 - 2**970)
 _TOO_SMALL = str(Context(prec=800).power(2, -1075))
 
@@ -135,7 +135,7 @@ def _decimal(x: str, own: Type, scale: int | None) -> str | None:
         case Decimal(known):
             return _decimal_text(x, known, scale)
         case Float():
-            # The shortest decimal that reads back, as Python prints it; it may be no decimal at all.
+            # The shortest decimal that reads back, as Python prints it.
             text = f"{x}::float8::text"
             special = f"{text} IN ('NaN','Infinity','-Infinity')"
             number = _decimal_text(f"{text}::numeric", None, scale)
@@ -223,7 +223,8 @@ def _interval(x: str) -> str:
     micros = f"{minutes}*60000000+{part('microseconds')}"
     clock = "to_char(mod(abs(u),3600000000)::float8*interval '1 microsecond',':MI:SS.US')"
     hours = "CASE WHEN abs(u) < 36000000000 THEN '0' ELSE '' END||div(abs(u),3600000000)::text"
-    text = f"(SELECT CASE WHEN u < 0 THEN '-' ELSE '' END||{hours}||{clock} FROM (SELECT {micros}) AS v(u))"
+    signed = f"CASE WHEN u < 0 THEN '-' ELSE '' END||{hours}||{clock}"
+    text = f"(SELECT {signed} FROM (SELECT {micros}) AS v(u))"
     fits = f"isfinite({x}) AND extract(year FROM {x}) = 0 AND extract(month FROM {x}) = 0"
     return f"(CASE WHEN {fits} THEN {text} ELSE {misfit(f'{x}::text')} END)"
 
@@ -238,27 +239,29 @@ def _uuid(x: str, native: str, own: Type) -> str:
 
 
 def _array(x: str, native: str, own: Type, element: Type) -> str:
-    """Arrays of more dimensions, or that do not start at 1, are no lists: `?` is never in a list's text."""
+    """Arrays of more dimensions, or that do not start at 1, are not lists: `?` starts none."""
     item = canonical("e", native, own, element)
     items = f"SELECT {item} AS t, n FROM unnest({x}) WITH ORDINALITY AS u(e,n)"
     joined = "string_agg(COALESCE(octet_length(textsend(t))::text||':'||t,'-'),'' ORDER BY n)"
+    is_list = f"array_ndims({x}) = 1 AND array_lower({x},1) = 1"
     return (
         f"(CASE WHEN cardinality({x}) = 0 THEN ''"
-        f" WHEN array_ndims({x}) = 1 AND array_lower({x},1) = 1 THEN (SELECT {joined} FROM ({items}) AS i)"
+        f" WHEN {is_list} THEN (SELECT {joined} FROM ({items}) AS i)"
         f" ELSE {misfit(f'{x}::text')} END)"
     )
 
 
 def read(text: str, kind: Type) -> str:
     """A text read as another type on request."""
-    # The collation keeps regular expressions possible where that of the column is not deterministic.
+    # Regular expressions refuse a collation that is not deterministic.
     plain = f'({text} COLLATE "C")'
     match kind:
         case Integer() | Boolean():
             word = f"lower({plain})"
             return (
                 f"(CASE WHEN {_is_number(plain, patterns.INTEGER)} THEN {plain}::numeric::text"
-                f" WHEN {word} = 'true' THEN '1' WHEN {word} = 'false' THEN '0' ELSE {misfit(text)} END)"
+                f" WHEN {word} = 'true' THEN '1' WHEN {word} = 'false' THEN '0'"
+                f" ELSE {misfit(text)} END)"
             )
         case Decimal(scale):
             number = _decimal_text(f"{_trimmed(plain)}::numeric", None, scale)

@@ -33,7 +33,10 @@ class Session(Protocol):
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None: ...
 
 
@@ -66,7 +69,9 @@ class Digests(Protocol):
         """Count and sum of the fingerprints of a chunk."""
         ...
 
-    def fingerprints(self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None) -> pa.Table:
+    def fingerprints(
+        self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None
+    ) -> pa.Table:
         """Key and fingerprint of every row of a chunk (of these buckets)."""
         ...
 
@@ -113,7 +118,9 @@ class Writes(Protocol):
     """Changes rows, and prints the statements that would."""
 
     def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement: ...
-    def update(self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]) -> Statement: ...
+    def update(
+        self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]
+    ) -> Statement: ...
     def delete(self, relation: Relation, key: Key) -> Statement: ...
 
     def script(self, transaction: Sequence[Statement]) -> str:

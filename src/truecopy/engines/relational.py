@@ -81,10 +81,14 @@ class RelationalSession(ABC):
         for table in relation.tables:
             statement = sql.bucket_digest_sql(self.dialect, relation, table, chunk, digits)
             for bucket, count, total in self.fetch(statement):
-                found[int(bucket)] = found.get(int(bucket), Digest()) + Digest(int(count), int(total))
+                found[int(bucket)] = found.get(int(bucket), Digest()) + Digest(
+                    int(count), int(total)
+                )
         return found
 
-    def fingerprints(self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None) -> pa.Table:
+    def fingerprints(
+        self, relation: Relation, chunk: Chunk, buckets: Buckets | None = None
+    ) -> pa.Table:
         # A bucket is one of the whole fingerprint, which the database does not know where columns are deferred.
         pushed = None if relation.deferred else buckets
         parts = []
@@ -101,18 +105,28 @@ class RelationalSession(ABC):
         self, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
     ) -> pa.Table:
         """Columns `k…` (text), `f` (int64) and `d…` (text) of one table."""
-        names = [f"k{i}" for i in range(relation.key_width)] + ["f"] + [f"d{i}" for i in relation.deferred]
-        found = self.fetch_texts(sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets), names)
+        names = (
+            [f"k{i}" for i in range(relation.key_width)]
+            + ["f"]
+            + [f"d{i}" for i in relation.deferred]
+        )
+        found = self.fetch_texts(
+            sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets), names
+        )
         place = relation.key_width
         return found.set_column(place, "f", pc.cast(found.column("f"), pa.int64()))
 
     def rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
-        return self._rows(relation, [sql.rows_sql(self.dialect, relation, t, chunk) for t in relation.tables])
+        return self._rows(
+            relation, [sql.rows_sql(self.dialect, relation, t, chunk) for t in relation.tables]
+        )
 
     def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
         batches = [keys[at : at + KEYS_PER_QUERY] for at in range(0, len(keys), KEYS_PER_QUERY)]
         statements = [
-            sql.rows_by_key_sql(self.dialect, relation, table, batch) for table in relation.tables for batch in batches
+            sql.rows_by_key_sql(self.dialect, relation, table, batch)
+            for table in relation.tables
+            for batch in batches
         ]
         return self._rows(relation, statements)
 
@@ -131,12 +145,17 @@ class RelationalSession(ABC):
                     for part, *row in zip(partial.to_pylist(), *documents, strict=True)
                 ]
                 whole = pa.chunked_array([pa.array(folded, pa.int64())])
-            rows = deferred.finish_rows(raw.drop_columns(["f"]), relation).append_column("fingerprint", whole)
+            rows = deferred.finish_rows(raw.drop_columns(["f"]), relation).append_column(
+                "fingerprint", whole
+            )
             parts.append(rows.filter(pc.is_in(whole, value_set=pa.array(fingerprints, pa.int64()))))
         return pa.concat_tables(parts)
 
     def extent(self, relation: Relation) -> tuple[int, int] | None:
-        found = [self.fetch(sql.extent_sql(self.dialect, relation, table))[0] for table in relation.tables]
+        found = [
+            self.fetch(sql.extent_sql(self.dialect, relation, table))[0]
+            for table in relation.tables
+        ]
         lows = [int(low) for low, _ in found if low is not None]
         highs = [int(high) for _, high in found if high is not None]
         return (min(lows), max(highs)) if lows else None
@@ -147,7 +166,9 @@ class RelationalSession(ABC):
         found: list[Key] = []
         rest = chunk
         while True:
-            step = self.fetch(sql.boundary_sql(self.dialect, relation, relation.tables[0], rest, rows))
+            step = self.fetch(
+                sql.boundary_sql(self.dialect, relation, relation.tables[0], rest, rows)
+            )
             if not step:
                 return found
             key = tuple(str(text) for text in step[0])
@@ -157,7 +178,9 @@ class RelationalSession(ABC):
     def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement:
         return sql.insert_sql(self.dialect, relation, row)
 
-    def update(self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]) -> Statement:
+    def update(
+        self, relation: Relation, row: Sequence[str | None], changed: Sequence[int]
+    ) -> Statement:
         return sql.update_sql(self.dialect, relation, row, changed)
 
     def delete(self, relation: Relation, key: Key) -> Statement:
@@ -202,14 +225,20 @@ class RelationalSession(ABC):
     def _rows(self, relation: Relation, statements: Sequence[Statement]) -> pa.Table:
         names = _row_names(relation)
         schema = pa.schema([(name, pa.string()) for name in names])
-        parts = [deferred.finish_rows(self.fetch_texts(statement, names), relation) for statement in statements]
+        parts = [
+            deferred.finish_rows(self.fetch_texts(statement, names), relation)
+            for statement in statements
+        ]
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

@@ -97,7 +97,9 @@ def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
 
 def digest_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
     """Rows, and the sum of their fingerprints."""
-    return _select(dialect, relation, table, chunk, f"COUNT(*), SUM({fingerprint_sql(dialect, relation)})")
+    return _select(
+        dialect, relation, table, chunk, f"COUNT(*), SUM({fingerprint_sql(dialect, relation)})"
+    )
 
 
 def bucket_digest_sql(
@@ -106,7 +108,9 @@ def bucket_digest_sql(
     """Bucket, rows and sum for each class of fingerprints."""
     inner = _select(dialect, relation, table, chunk, f"{fingerprint_sql(dialect, relation)} AS f")
     bucket = dialect.bucket("f", BITS - 4 * digits)
-    return Statement(f"SELECT {bucket}, COUNT(*), SUM(f) FROM ({inner.sql}) AS t GROUP BY 1", inner.values)
+    return Statement(
+        f"SELECT {bucket}, COUNT(*), SUM(f) FROM ({inner.sql}) AS t GROUP BY 1", inner.values
+    )
 
 
 def fingerprints_sql(
@@ -121,14 +125,19 @@ def fingerprints_sql(
     texts.append(f"{fingerprint_sql(dialect, relation)} AS f")
     names.append("f")
     for i in relation.deferred:
-        texts.append(f"{dialect.as_text(dialect.canonical(relation.columns[i], relation.types[i]))} AS d{i}")
+        texts.append(
+            f"{dialect.as_text(dialect.canonical(relation.columns[i], relation.types[i]))} AS d{i}"
+        )
         names.append(f"d{i}")
     inner = _select(dialect, relation, table, chunk, ", ".join(texts))
     if buckets is None:
         return inner
     bucket = dialect.bucket("f", BITS - 4 * buckets.digits)
     numbers = ", ".join(map(str, buckets.numbers))
-    return Statement(f"SELECT {', '.join(names)} FROM ({inner.sql}) AS t WHERE {bucket} IN ({numbers})", inner.values)
+    return Statement(
+        f"SELECT {', '.join(names)} FROM ({inner.sql}) AS t WHERE {bucket} IN ({numbers})",
+        inner.values,
+    )
 
 
 def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
@@ -136,20 +145,26 @@ def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chun
     return _select(dialect, relation, table, chunk, _texts(dialect, relation))
 
 
-def rows_by_key_sql(dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]) -> Statement:
+def rows_by_key_sql(
+    dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]
+) -> Statement:
     """The canonical texts of all columns of the rows with these keys."""
     conditions, values = [], []
     for key in keys:
         places, found = _key_parameters(dialect, relation, key)
         values += found
         names = [dialect.quote(column.name) for column in relation.key]
-        conditions.append(" AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True)))
+        conditions.append(
+            " AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
+        )
     if relation.key_width == 1:
         name = dialect.quote(relation.key[0].name)
         wanted = f"{name} IN ({', '.join(c.removeprefix(f'{name} = ') for c in conditions)})"
     else:
         wanted = " OR ".join(f"({condition})" for condition in conditions)
-    return _select(dialect, relation, table, Chunk(), _texts(dialect, relation), f"({wanted})", values)
+    return _select(
+        dialect, relation, table, Chunk(), _texts(dialect, relation), f"({wanted})", values
+    )
 
 
 def rows_by_fingerprint_sql(
@@ -162,7 +177,9 @@ def rows_by_fingerprint_sql(
     if relation.deferred:  # the whole fingerprint is known to the reader only
         return inner
     numbers = ", ".join(map(str, fingerprints))
-    return Statement(f"SELECT {', '.join(names)}, f FROM ({inner.sql}) AS t WHERE f IN ({numbers})", inner.values)
+    return Statement(
+        f"SELECT {', '.join(names)}, f FROM ({inner.sql}) AS t WHERE f IN ({numbers})", inner.values
+    )
 
 
 def extent_sql(dialect: Dialect, relation: Relation, table: TableName) -> Statement:
@@ -171,7 +188,9 @@ def extent_sql(dialect: Dialect, relation: Relation, table: TableName) -> Statem
     return _select(dialect, relation, table, Chunk(), f"MIN({name}), MAX({name})")
 
 
-def boundary_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, rows: int) -> Statement:
+def boundary_sql(
+    dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, rows: int
+) -> Statement:
     """The key that stands `rows` rows after the start of a chunk."""
     names = ", ".join(dialect.quote(column.name) for column in relation.key)
     # The texts are made outside, so that the inner statement can be answered from the key alone.
@@ -201,7 +220,9 @@ def update_sql(
     places, values = _row_parameters(dialect, relation, row, chosen)
     names = [dialect.quote(relation.columns[i].name) for i in chosen]
     changes = ", ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
-    condition, keys = _key_condition(dialect, relation, [text or "" for text in row[: relation.key_width]])
+    condition, keys = _key_condition(
+        dialect, relation, [text or "" for text in row[: relation.key_width]]
+    )
     table = table_sql(dialect, _only_table(relation))
     return Statement(f"UPDATE {table} SET {changes} WHERE {condition}", (*values, *keys))
 
@@ -209,7 +230,9 @@ def update_sql(
 def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str]) -> Statement:
     """The row with this key."""
     condition, values = _key_condition(dialect, relation, key)
-    return Statement(f"DELETE FROM {table_sql(dialect, _only_table(relation))} WHERE {condition}", tuple(values))
+    return Statement(
+        f"DELETE FROM {table_sql(dialect, _only_table(relation))} WHERE {condition}", tuple(values)
+    )
 
 
 def compare_expanded(names: Sequence[str], places: Sequence[str], last: str, strict: str) -> str:
@@ -265,7 +288,9 @@ def _texts(dialect: Dialect, relation: Relation) -> str:
     )
 
 
-def _key_parameters(dialect: Dialect, relation: Relation, key: Sequence[str]) -> tuple[list[str], list[object]]:
+def _key_parameters(
+    dialect: Dialect, relation: Relation, key: Sequence[str]
+) -> tuple[list[str], list[object]]:
     found = [
         dialect.parameter(column, kind, text)
         for column, kind, text in zip(relation.key, relation.key_types, key, strict=True)
@@ -273,10 +298,14 @@ def _key_parameters(dialect: Dialect, relation: Relation, key: Sequence[str]) ->
     return [place for place, _ in found], [value for _, value in found]
 
 
-def _key_condition(dialect: Dialect, relation: Relation, key: Sequence[str]) -> tuple[str, list[object]]:
+def _key_condition(
+    dialect: Dialect, relation: Relation, key: Sequence[str]
+) -> tuple[str, list[object]]:
     places, values = _key_parameters(dialect, relation, key)
     names = [dialect.quote(column.name) for column in relation.key]
-    return " AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True)), values
+    return " AND ".join(
+        f"{name} = {place}" for name, place in zip(names, places, strict=True)
+    ), values
 
 
 def _row_parameters(

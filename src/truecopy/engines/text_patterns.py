@@ -26,7 +26,8 @@ MIDNIGHT = f"({DATE})(?:[ T]00:00(?::00(?:[.]0+)?)?)? ?{_OFFSET}"
 TIME = "(-?)([0-9]{1,4}):([0-9]{2})(?::([0-9]{2})(?:[.]([0-9]{1,6})0*)?)?"
 """Groups: sign, hours, minutes, seconds, fraction."""
 
-TIMESTAMP = f"({DATE})(?:[ T]([0-9]{{2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:[.]([0-9]{{1,6}})0*)?)?)? ?{_OFFSET}"
+_CLOCK = "([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.]([0-9]{1,6})0*)?)?"
+TIMESTAMP = f"({DATE})(?:[ T]{_CLOCK})? ?{_OFFSET}"
 """Groups: day, hours, minutes, seconds, fraction, offset."""
 
 _ANY_YEAR = "[0-9]{4}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO
 
 from sqlalchemy import (
     Column,
+    Engine,
     Float,
     Integer,
     LargeBinary,
@@ -75,13 +77,17 @@ class RunRecord:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise CannotFinish(f"another run uses the checkpoint {path}: wait for it, or name another one") from None
+            raise CannotFinish(
+                f"another run uses the checkpoint {path}: wait for it, or name another one"
+            ) from None
         self._engine = create_engine(f"sqlite:///{path}")
         event.listen(self._engine, "connect", _configure)
+        # A report keeps its record open for as long as somebody may ask it for rows, and no longer.
+        self._release = weakref.finalize(self, _release, self._engine, self._lock)
         try:
             _metadata.create_all(self._engine)
         except DatabaseError:
-            self._lock.close()
+            self.close()
             raise UsageError(f"{path} is not a checkpoint of truecopy: name another file") from None
 
     def resume(self, configuration: str) -> tuple[float, list[object]] | None:
@@ -105,7 +111,12 @@ class RunRecord:
         with self._engine.begin() as connection:
             connection.execute(_chunk.delete())
             connection.execute(_run.delete())
-            values = {"configuration": configuration, "started_at": time.time(), "plan": json.dumps(plan), "finished": 0}
+            values = {
+                "configuration": configuration,
+                "started_at": time.time(),
+                "plan": json.dumps(plan),
+                "finished": 0,
+            }
             connection.execute(insert(_run).values(**values))
 
     def add(self, record: ChunkRecord) -> None:
@@ -120,7 +131,9 @@ class RunRecord:
             rows = connection.execute(select(_chunk.c.comparison, _chunk.c.number))
             return {(row.comparison, row.number) for row in rows}
 
-    def records(self, comparison: int | None = None, only_found: bool = False) -> Iterator[ChunkRecord]:
+    def records(
+        self, comparison: int | None = None, only_found: bool = False
+    ) -> Iterator[ChunkRecord]:
         """Finished chunks in the order of the key, one in memory at a time."""
         wanted = select(_chunk).order_by(_chunk.c.comparison, _chunk.c.number)
         if comparison is not None:
@@ -129,7 +142,9 @@ class RunRecord:
             wanted = wanted.where(_chunk.c.found > 0)
         with self._engine.connect().execution_options(yield_per=1) as connection:
             for row in connection.execute(wanted):
-                yield ChunkRecord(row.comparison, row.number, json.loads(row.summary), row.found, row.differences)
+                yield ChunkRecord(
+                    row.comparison, row.number, json.loads(row.summary), row.found, row.differences
+                )
 
     def forget(self, comparison: int) -> None:
         """Drops the results of one comparison, to do it again from its start."""
@@ -139,7 +154,9 @@ class RunRecord:
     def count_found(self) -> int:
         """Differing rows recorded so far."""
         with self._engine.connect() as connection:
-            return int(connection.execute(select(func.coalesce(func.sum(_chunk.c.found), 0))).scalar_one())
+            return int(
+                connection.execute(select(func.coalesce(func.sum(_chunk.c.found), 0))).scalar_one()
+            )
 
     def finish(self) -> None:
         """Marks the run as complete: the next one starts anew."""
@@ -148,8 +165,12 @@ class RunRecord:
 
     def close(self) -> None:
         """Lets another process use the file."""
-        self._engine.dispose()
-        self._lock.close()
+        self._release()
+
+
+def _release(engine: Engine, lock: IO[str]) -> None:
+    engine.dispose()
+    lock.close()
 
 
 def _configure(connection: object, _record: object) -> None:

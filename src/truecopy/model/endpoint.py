@@ -48,7 +48,11 @@ class Endpoint:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every text that must not be printed."""
-        return tuple(s for s in (self.password, *(v for k, v in self.options if _SECRET_OPTION.search(k))) if s)
+        return tuple(
+            s
+            for s in (self.password, *(v for k, v in self.options if _SECRET_OPTION.search(k)))
+            if s
+        )
 
     @property
     def identity(self) -> str:
@@ -65,17 +69,23 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
     # urlsplit would see `${A}` as it is; only the scheme decides how the rest is read.
     scheme, separator, _ = url.partition("://")
     if not separator or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise UsageError(f"not a database URL: {mask_url(url)}; write for example mysql://user@host:3306/shop")
+        raise UsageError(
+            f"not a database URL: {mask_url(url)}; write for example mysql://user@host:3306/shop"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise UsageError(f"not a database URL: {mask_url(url)}; check the host and the port") from None
+        raise UsageError(
+            f"not a database URL: {mask_url(url)}; check the host and the port"
+        ) from None
 
     def fill(text: str) -> str:
         return _VARIABLE.sub(lambda match: _variable(match[1], variables), unquote(text))
 
-    options = tuple((name, fill(value)) for name, value in parse_qsl(parts.query, keep_blank_values=True))
+    options = tuple(
+        (name, fill(value)) for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    )
     password = fill(parts.password or "")
     if file := dict(options).get("password_file"):
         try:
@@ -85,7 +95,9 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
         options = tuple(option for option in options if option[0] != "password_file")
     return Endpoint(
         scheme=scheme,
-        host=fill(parts.hostname or "") if "$" not in (parts.hostname or "") else fill(_raw_host(parts.netloc)),
+        host=fill(parts.hostname or "")
+        if "$" not in (parts.hostname or "")
+        else fill(_raw_host(parts.netloc)),
         port=port,
         user=fill(parts.username or ""),
         password=password,

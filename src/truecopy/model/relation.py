@@ -43,7 +43,9 @@ class Relation:
     @property
     def deferred(self) -> tuple[int, ...]:
         """Columns whose canonical text the database cannot give: finished by the reader."""
-        return tuple(i for i, kind in enumerate(self.types) if isinstance(kind, Json) and not kind.form)
+        return tuple(
+            i for i, kind in enumerate(self.types) if isinstance(kind, Json) and not kind.form
+        )
 
     @property
     def pushed(self) -> tuple[int, ...]:

@@ -38,7 +38,13 @@ _TIME = re.compile(r"(-?)(\d{1,4}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})0*)?)?")
 _TIMESTAMP = re.compile(
     r"(\d{4,}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})0*)?)?)? ?(Z|UTC|[+-]\d{2}(?::?\d{2})?)?"
 )
-_SPECIAL_NUMBERS = {"nan": "NaN", "inf": "Infinity", "infinity": "Infinity", "-inf": "-Infinity", "-infinity": "-Infinity"}
+_SPECIAL_NUMBERS = {
+    "nan": "NaN",
+    "inf": "Infinity",
+    "infinity": "Infinity",
+    "-inf": "-Infinity",
+    "-infinity": "-Infinity",
+}
 # Enough for MySQL's DECIMAL(65,30) and for any numeric that a column constrains.
 _EXACT = decimal.Context(prec=200_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
@@ -86,7 +92,9 @@ def readable_text(text: str | None, kind: Type) -> str | None:
     if isinstance(kind, Float):
         return shortest_float(text)
     if isinstance(kind, Array):
-        return json.dumps([readable_text(item, kind.element) for item in split_array(text)], ensure_ascii=False)
+        return json.dumps(
+            [readable_text(item, kind.element) for item in split_array(text)], ensure_ascii=False
+        )
     return text
 
 
@@ -106,7 +114,9 @@ def float_bits(number: float) -> str:
 def canonical_json(text: str) -> str:
     """A JSON document with sorted keys, no spaces and exact numbers; other text as it is."""
     try:
-        document = json.loads(text, parse_float=_exact_number, parse_int=_exact_number, parse_constant=_reject)
+        document = json.loads(
+            text, parse_float=_exact_number, parse_int=_exact_number, parse_constant=_reject
+        )
         return _encode(document)
     except (ValueError, RecursionError):
         return text
@@ -213,7 +223,9 @@ def _time(value: object) -> str | None:
         micros = round(value / dt.timedelta(microseconds=1))
         sign, micros = ("-", -micros) if micros < 0 else ("", micros)
         seconds, micros = divmod(micros, 1_000_000)
-        return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+        return (
+            f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+        )
     text = value.isoformat() if isinstance(value, dt.time) else _plain(value)
     match = _TIME.fullmatch(text)
     if not match:
@@ -275,7 +287,11 @@ def _encode(node: object) -> str:
         return str(node)
     if isinstance(node, dict):
         members = sorted(node.items())
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_encode(v)}" for k, v in members) + "}"
+        return (
+            "{"
+            + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_encode(v)}" for k, v in members)
+            + "}"
+        )
     if isinstance(node, list):
         return "[" + ",".join(map(_encode, node)) + "]"
     return json.dumps(node, ensure_ascii=False)

@@ -130,7 +130,9 @@ def is_free_text(kind: Type) -> bool:
     return isinstance(kind, Text | Json | Uuid | Array)
 
 
-def agree(source: Type, target: Type, *, weak_source: bool = False, weak_target: bool = False) -> Type | None:
+def agree(
+    source: Type, target: Type, *, weak_source: bool = False, weak_target: bool = False
+) -> Type | None:
     """The type under which two columns are compared, or None where no type is faithful to both.
 
     A weak side is one whose engine does not enforce the declared type (SQLite, CSV): it follows
@@ -147,7 +149,9 @@ def agree(source: Type, target: Type, *, weak_source: bool = False, weak_target:
         return source
     if source == target:
         return source
-    return _agree_on_kind(source, target) or _follow_strong_side(source, target, weak_source, weak_target)
+    return _agree_on_kind(source, target) or _follow_strong_side(
+        source, target, weak_source, weak_target
+    )
 
 
 def _agree_on_kind(a: Type, b: Type) -> Type | None:
@@ -172,7 +176,9 @@ def _agree_on_kind(a: Type, b: Type) -> Type | None:
     return None
 
 
-def _follow_strong_side(source: Type, target: Type, weak_source: bool, weak_target: bool) -> Type | None:
+def _follow_strong_side(
+    source: Type, target: Type, weak_source: bool, weak_target: bool
+) -> Type | None:
     if weak_source and weak_target:
         # Both hold whatever was written: the declaration that says more wins.
         return target if isinstance(source, Text) else source if isinstance(target, Text) else None

@@ -36,7 +36,11 @@ DIFFERENCES_PER_RESULT = 20_000
 
 
 def compare_by_buckets(
-    spark: SparkSession, comparison: Comparison, number: int, sides: tuple[Session, Session], options: Options
+    spark: SparkSession,
+    comparison: Comparison,
+    number: int,
+    sides: tuple[Session, Session],
+    options: Options,
 ) -> Iterator[ChunkResult]:
     """Compares two relations in one pass; the first result carries the digests, later ones differences."""
     relations = by_meaning(comparison.source), by_meaning(comparison.target)
@@ -47,7 +51,9 @@ def compare_by_buckets(
     digits = _digits(comparison.rows)
     digests = [reader.bucket_digests(digits) for reader in readers]
     wanted = set(sample_chunks(sorted({*digests[0], *digests[1]}), options))
-    totals = [sum((d for bucket, d in found.items() if bucket in wanted), Digest()) for found in digests]
+    totals = [
+        sum((d for bucket, d in found.items() if bucket in wanted), Digest()) for found in digests
+    ]
     yield ChunkResult(number, 0, totals[0], totals[1])
     differing = [b for b in sorted(wanted) if digests[0].get(b) != digests[1].get(b)]
     if not differing:
@@ -72,7 +78,9 @@ def compare_by_buckets(
 class _Side:
     """One side as Spark frames, whether a database answers or Spark reads the data itself."""
 
-    def __init__(self, spark: SparkSession, session: Session, relation: Relation, rows: int) -> None:
+    def __init__(
+        self, spark: SparkSession, session: Session, relation: Relation, rows: int
+    ) -> None:
         self.spark = spark
         self.session = session
         self.relation = relation
@@ -87,7 +95,8 @@ class _Side:
             frame = self.session.fingerprint_frame(self.relation)
             bucket = F.shiftright("fingerprint", BITS - 4 * digits).alias("bucket")
             partial_sums = frame.groupBy(bucket).agg(
-                F.count("*").alias("count"), F.sum(F.col("fingerprint").cast("decimal(38,0)")).alias("total")
+                F.count("*").alias("count"),
+                F.sum(F.col("fingerprint").cast("decimal(38,0)")).alias("total"),
             )
         else:
             read = partial(_read_digests, self.relation, digits)
@@ -106,14 +115,19 @@ class _Side:
             bucket = F.shiftright("fingerprint", BITS - 4 * buckets.digits)
             return frame.where(bucket.isin(list(buckets.numbers)))
         keys = "".join(f"k{i} string, " for i in range(relation.key_width))
-        return self._over_chunks(partial(_read_fingerprints, relation, buckets), f"{keys}fingerprint long")
+        return self._over_chunks(
+            partial(_read_fingerprints, relation, buckets), f"{keys}fingerprint long"
+        )
 
     def rows(self, keys: DataFrame) -> DataFrame:
         """Whole rows with these keys (`k0`, …)."""
         names = [f"k{i}" for i in range(self.relation.key_width)]
         if isinstance(self.session, Frames):
             rows = self.session.row_frame(self.relation)
-            same = reduce(lambda a, b: a & b, (rows[f"c{i}"].eqNullSafe(keys[f"k{i}"]) for i in range(len(names))))
+            same = reduce(
+                lambda a, b: a & b,
+                (rows[f"c{i}"].eqNullSafe(keys[f"k{i}"]) for i in range(len(names))),
+            )
             return rows.join(keys, same, "left_semi")
         columns = ", ".join(f"c{i} string" for i in range(len(self.relation.columns)))
         return keys.select(*names).mapInArrow(partial(_read_rows, self.relation), columns)
@@ -143,12 +157,16 @@ def _differing_rows(readers: Sequence[_Side], buckets: Buckets, options: Options
         reader.fingerprints(reader.relation, buckets).withColumn("sign", F.lit(sign))
         for reader, sign in zip(readers, (1, -1), strict=True)
     ]
-    balance = signed[0].union(signed[1]).groupBy(*names, "fingerprint").agg(F.sum("sign").alias("n"))
+    balance = (
+        signed[0].union(signed[1]).groupBy(*names, "fingerprint").agg(F.sum("sign").alias("n"))
+    )
     keys = balance.where("n <> 0").select(*names).distinct().persist()
     sides = [
         reader.rows(keys).withColumn("side", F.lit(side)) for side, reader in enumerate(readers)
     ]
-    together = sides[0].union(sides[1]).repartition(*[F.col(f"c{i}") for i in range(relation.key_width)])
+    together = (
+        sides[0].union(sides[1]).repartition(*[F.col(f"c{i}") for i in range(relation.key_width)])
+    )
     judge_part = partial(_judge_part, relation, options.float_tolerance)
     return together.mapInArrow(judge_part, _DIFFERENCE_DDL)
 
@@ -163,7 +181,13 @@ def _differing_keyless(readers: Sequence[_Side], buckets: Buckets, options: Opti
         signed.append(reader.fingerprints(everything, buckets).withColumn("sign", F.lit(sign)))
     texts = [name for name in signed[0].columns if name.startswith("k")]
     row = F.first(F.array(*texts)).alias("row")
-    left = signed[0].union(signed[1]).groupBy("fingerprint").agg(F.sum("sign").alias("n"), row).where("n <> 0")
+    left = (
+        signed[0]
+        .union(signed[1])
+        .groupBy("fingerprint")
+        .agg(F.sum("sign").alias("n"), row)
+        .where("n <> 0")
+    )
     nothing = F.lit(None).cast("array<string>")
     each = left.withColumn("_", F.explode(F.sequence(F.lit(1), F.abs("n"))))
     return each.select(
@@ -205,7 +229,9 @@ def _read_fingerprints(relation: Relation, buckets: Buckets, chunk: Chunk) -> pa
 def _read_rows(relation: Relation, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with pool.lease(relation.endpoint) as session:
         for batch in batches:
-            keys: list[Key] = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            keys: list[Key] = list(
+                zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            )
             for at in range(0, len(keys), KEYS_PER_TASK):
                 wanted = keys[at : at + KEYS_PER_TASK]
                 rows = cast(DatabaseSession, session).rows_by_key(relation, wanted)
@@ -221,7 +247,9 @@ def _judge_part(
         return
     table = pa.Table.from_batches(found)
     here, there = ([], []) if not table.num_rows else _by_side(table)
-    for batch in to_arrow(judge(here, there, relation.types, relation.key_width, tolerance)).to_batches():
+    for batch in to_arrow(
+        judge(here, there, relation.types, relation.key_width, tolerance)
+    ).to_batches():
         yield batch
 
 
@@ -251,4 +279,6 @@ def _batches(differences: DataFrame) -> Iterator[pa.Table]:
 
 
 def _table(columns: list[list[object]]) -> pa.Table:
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )

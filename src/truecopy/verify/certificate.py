@@ -12,16 +12,21 @@ from truecopy import spark as spark_settings
 from truecopy.model.types import type_name
 from truecopy.verify.report import Report, TableReport
 
-DEFINITION = "truecopy fingerprint 1: sum of the first 60 bits of the SHA-256 of each row's canonical text"
+DEFINITION = (
+    "truecopy fingerprint 1: sum of the first 60 bits of the SHA-256 of each row's canonical text"
+)
 
 
 def issue_certificate(report: Report) -> Report:
-    """Writes the certificate into the state folder and gives the report with its path."""
+    """Writes the certificate into the state folder, as JSON and as a page, and names it in the report."""
+    from truecopy.verify.page import certificate_page  # which shows what this module makes
+
     document = certificate(report)
     folder = spark_settings.state_folder() / "certificates"
     folder.mkdir(exist_ok=True)
     path = folder / f"{document['id']}.json"
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".html").write_text(certificate_page(report), encoding="utf-8")
     return replace(report, certificate=str(path))
 
 
@@ -58,8 +63,12 @@ def not_seen(report: Report) -> list[str]:
         if not table.complete or table.verdict == "not_compared":
             limits.append(f"{table.source or table.target}: {table.reason}")
         if table.unsettled:
-            limits.append(f"{table.source}: {table.unsettled} rows kept changing and were not judged")
-        fatal = [finding.message for finding in table.structure if finding.kind.startswith("missing_on")]
+            limits.append(
+                f"{table.source}: {table.unsettled} rows kept changing and were not judged"
+            )
+        fatal = [
+            finding.message for finding in table.structure if finding.kind.startswith("missing_on")
+        ]
         limits += [f"{table.source}: {message}" for message in fatal]
     limits += [f"{name}: the target has no such table" for name in report.only_source]
     limits += [f"{name}: the source has no such table" for name in report.only_target]
@@ -91,7 +100,9 @@ def _table(table: TableReport) -> dict[str, Any]:
         "differing": table.differing,
         "unsettled": table.unsettled,
         "key": list(table.key),
-        "columns": {name: type_name(kind) for name, kind in zip(table.columns, table.types, strict=True)},
+        "columns": {
+            name: type_name(kind) for name, kind in zip(table.columns, table.types, strict=True)
+        },
         "ignored_columns": list(table.ignored),
         "sampled": table.sampled,
         "chunks": len(table.chunks),

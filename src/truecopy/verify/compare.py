@@ -21,11 +21,20 @@ from truecopy.model.relation import WHOLE, Chunk, Key, Relation
 from truecopy.model.types import Json
 from truecopy.verify import throttle
 from truecopy.verify.chunks import chunks_between
-from truecopy.verify.differences import SCHEMA, Suspects, find_suspects, from_bytes, judge, rows_of, to_arrow, to_bytes
+from truecopy.verify.differences import (
+    SCHEMA,
+    Suspects,
+    find_suspects,
+    from_bytes,
+    judge,
+    rows_of,
+    to_arrow,
+    to_bytes,
+)
 from truecopy.verify.matching import Comparison
 from truecopy.verify.options import Options
 
-FETCH_WHOLE_ABOVE = 0.05
+FETCH_WHOLE_ABOVE = 0.5
 """Share of differing rows from which reading the range beats asking for single keys."""
 
 
@@ -37,7 +46,6 @@ class ChunkResult:
         seconds: How long it took, waiting for a lagging replica not counted.
         differences: An Arrow stream of `differences.SCHEMA`, or empty.
         unsettled: Rows whose fingerprints differed but that were equal when they were read.
-        suspects: In a live run the rows to look at again, instead of differences.
     """
 
     comparison: int
@@ -75,7 +83,12 @@ def compare_chunk(
         ThreadPoolExecutor(1, "target") as beside,
     ):
         sides = _Sides(
-            comparison, cast(DatabaseSession, source), cast(DatabaseSession, target), beside, options, rows
+            comparison,
+            cast(DatabaseSession, source),
+            cast(DatabaseSession, target),
+            beside,
+            options,
+            rows,
         )
         parts = [sides.compare(part) for part in sides.steps(chunk)]
     tables = [part.differences for part in parts if part.differences.num_rows]
@@ -138,7 +151,9 @@ class _Sides:
         source = self.source.digest(self.comparison.source, chunk)
         target = later.result()
         throttle.note_speed(
-            self.comparison.source.endpoint, max(source.count, target.count), time.monotonic() - start
+            self.comparison.source.endpoint,
+            max(source.count, target.count),
+            time.monotonic() - start,
         )
         return source, target
 
@@ -151,7 +166,10 @@ class _Sides:
             return _Part(source, target, differences, unsettled)
         parts = [self.compare(part) for part in chunks_between(boundaries, chunk)]
         return _Part(
-            source, target, pa.concat_tables([p.differences for p in parts]), sum(p.unsettled for p in parts)
+            source,
+            target,
+            pa.concat_tables([p.differences for p in parts]),
+            sum(p.unsettled for p in parts),
         )
 
     def _rows(self, chunk: Chunk, count: int) -> tuple[pa.Table, int]:
@@ -162,6 +180,8 @@ class _Sides:
         suspects = find_suspects(here, later.result())
         if not suspects:
             return SCHEMA.empty_table(), 0
+        if self.options.limit is not None and not self.options.live:
+            suspects = suspects.first(self.options.limit)
         return self._read(chunk, suspects, left, right, count)
 
     def _read(
@@ -170,12 +190,18 @@ class _Sides:
         later = self.beside.submit(read_suspects, self.target, right, chunk, suspects, count)
         here = read_suspects(self.source, left, chunk, suspects, count)
         found = judge(
-            rows_of(here), rows_of(later.result()), left.types, left.key_width, self.options.float_tolerance
+            rows_of(here),
+            rows_of(later.result()),
+            left.types,
+            left.key_width,
+            self.options.float_tolerance,
         )
         unsettled = 0
         if not self.options.float_tolerance:
             keys = {key for key, _ in (*suspects.source, *suspects.target)}
-            unsettled = len(keys - {difference.key for difference in found}) if left.key_width else 0
+            unsettled = (
+                len(keys - {difference.key for difference in found}) if left.key_width else 0
+            )
         return to_arrow(found), unsettled
 
 
@@ -198,7 +224,9 @@ def only_keys(rows: pa.Table, keys: Sequence[Key], key_width: int) -> pa.Table:
     """The rows with exactly these keys."""
     names = [f"c{i}" for i in range(key_width)]
     columns = [pa.array(column, pa.string()) for column in zip(*keys, strict=True)]
-    return rows.join(pa.table(columns, names=names), names, join_type="left semi").select(rows.column_names)
+    return rows.join(pa.table(columns, names=names), names, join_type="left semi").select(
+        rows.column_names
+    )
 
 
 def by_meaning(relation: Relation) -> Relation:

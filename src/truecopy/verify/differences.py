@@ -45,6 +45,16 @@ class Suspects:
     def __bool__(self) -> bool:
         return bool(self.source or self.target)
 
+    def first(self, count: int) -> Suspects:
+        """The suspects of the first keys, for a user who wants to see no more."""
+        if not any(key for key, _ in (*self.source, *self.target)):
+            return Suspects(self.source[:count], self.target[:count])
+        keys = set(sorted({key for key, _ in (*self.source, *self.target)})[:count])
+        return Suspects(
+            tuple(pair for pair in self.source if pair[0] in keys),
+            tuple(pair for pair in self.target if pair[0] in keys),
+        )
+
 
 def find_suspects(source: pa.Table, target: pa.Table) -> Suspects:
     """Compares two tables of keys and fingerprints as multisets, in Arrow.
@@ -54,13 +64,18 @@ def find_suspects(source: pa.Table, target: pa.Table) -> Suspects:
     names = source.column_names
     only_source = source.join(target, names, join_type="left anti")
     only_target = target.join(source, names, join_type="left anti")
-    if source.num_rows - only_source.num_rows == target.num_rows - only_target.num_rows and not _repeats(source, target):
+    if (
+        source.num_rows - only_source.num_rows == target.num_rows - only_target.num_rows
+        and not _repeats(source, target)
+    ):
         return Suspects(_pairs(only_source), _pairs(only_target))
     left, right = Counter(_pairs(source)), Counter(_pairs(target))
     return Suspects(tuple((left - right).elements()), tuple((right - left).elements()))
 
 
-def differing_columns(source: Row, target: Row, types: Sequence[Type], tolerance: float) -> tuple[int, ...]:
+def differing_columns(
+    source: Row, target: Row, types: Sequence[Type], tolerance: float
+) -> tuple[int, ...]:
     """The columns in which two rows of one key differ."""
     return tuple(
         i
@@ -104,7 +119,9 @@ def to_arrow(differences: Sequence[Difference]) -> pa.Table:
         [d.source and list(d.source) for d in differences],
         [d.target and list(d.target) for d in differences],
     ]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
 def from_arrow(table: pa.Table) -> Iterator[Difference]:
@@ -120,7 +137,9 @@ def from_arrow(table: pa.Table) -> Iterator[Difference]:
 def to_bytes(table: pa.Table) -> bytes:
     """A table as a compressed Arrow stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
@@ -139,13 +158,16 @@ def rows_of(table: pa.Table) -> list[Row]:
 def _pairs(table: pa.Table) -> tuple[tuple[Key, int], ...]:
     *keys, fingerprints = [column.to_pylist() for column in table.columns]
     rows = zip(*keys, strict=True) if keys else ((),) * len(fingerprints)
-    return tuple((tuple(key), fingerprint) for key, fingerprint in zip(rows, fingerprints, strict=True))
+    return tuple(
+        (tuple(key), fingerprint) for key, fingerprint in zip(rows, fingerprints, strict=True)
+    )
 
 
 def _repeats(source: pa.Table, target: pa.Table) -> bool:
     """Whether a table without a key may hold equal rows, which anti-joins cannot count."""
     return source.num_columns == 1 and any(
-        table.column("fingerprint").combine_chunks().unique().__len__() != table.num_rows for table in (source, target)
+        table.column("fingerprint").combine_chunks().unique().__len__() != table.num_rows
+        for table in (source, target)
     )
 
 

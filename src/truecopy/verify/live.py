@@ -56,7 +56,11 @@ def settle(comparison: Comparison, suspects: Sequence[Difference], options: Opti
             here = _read(by_meaning(comparison.source), keys)
             relation = comparison.source
             return judge(
-                rows_of(here), rows_of(later.result()), relation.types, relation.key_width, options.float_tolerance
+                rows_of(here),
+                rows_of(later.result()),
+                relation.types,
+                relation.key_width,
+                options.float_tolerance,
             )
 
         keys = sorted({difference.key for difference in suspects})
@@ -108,4 +112,6 @@ def _by_key(differences: Sequence[Difference]) -> dict[Key, list[Difference]]:
 
 def _read(relation: Relation, keys: Sequence[Key]) -> pa.Table:
     with pool.lease(relation.endpoint) as session:
-        return only_keys(cast(DatabaseSession, session).rows_by_key(relation, keys), keys, relation.key_width)
+        return only_keys(
+            cast(DatabaseSession, session).rows_by_key(relation, keys), keys, relation.key_width
+        )

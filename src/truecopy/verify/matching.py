@@ -86,7 +86,9 @@ class Pairing:
     target: TableName
 
 
-def pair_tables(source: Introspects, target: Introspects, options: Options) -> tuple[list[Pairing], list[NotCompared]]:
+def pair_tables(
+    source: Introspects, target: Introspects, options: Options
+) -> tuple[list[Pairing], list[NotCompared]]:
     """Pairs tables by the user's choice, else by name; tables that only one side has are not compared."""
     if options.tables:
         return _chosen(source, target, options.tables), []
@@ -109,7 +111,11 @@ def pair_tables(source: Introspects, target: Introspects, options: Options) -> t
             alone.append(NotCompared(str(name), "", "the target has no table of this name"))
     taken = {pair.target for pair in pairs}
     for names in by_name.values():
-        alone += [NotCompared("", str(n), "the source has no table of this name") for n in names if n not in taken]
+        alone += [
+            NotCompared("", str(n), "the source has no table of this name")
+            for n in names
+            if n not in taken
+        ]
     return pairs, alone
 
 
@@ -129,31 +135,53 @@ def match(
 
 
 def match_tables(
-    source: Endpoint, source_tables: tuple[Table, ...], target: Endpoint, target_table: Table, options: Options
+    source: Endpoint,
+    source_tables: tuple[Table, ...],
+    target: Endpoint,
+    target_table: Table,
+    options: Options,
 ) -> Comparison:
     """The pure part of `match`."""
     first = source_tables[0]
     for other in source_tables[1:]:
         if [column.name for column in other.columns] != [column.name for column in first.columns]:
-            raise UsageError(f"{first.name} and {other.name} cannot be merged: their columns differ")
+            raise UsageError(
+                f"{first.name} and {other.name} cannot be merged: their columns differ"
+            )
     pairs, findings, ignored = _match_columns(first, target_table, options)
     if not pairs:
         raise UsageError(
             f"{first.name} and {target_table.name} have no column in common; map them with --rename SOURCE=TARGET"
         )
     key = _choose_key(first, target_table, pairs, options)
-    if not options.key and {c.lower() for c in key} != {c.lower() for c in _first(target_table.keys)} and key:
+    if (
+        not options.key
+        and {c.lower() for c in key} != {c.lower() for c in _first(target_table.keys)}
+        and key
+    ):
         findings.append(_key_finding(first, target_table))
     ordered_pairs = [pair for name in key for pair in pairs if pair[0].name == name]
     ordered_pairs += [pair for pair in pairs if pair[0].name not in key]
     types = tuple(_agreed_type(first, target_table, a, b, options) for a, b in ordered_pairs)
-    same_order = all(a.order is not None and a.order == b.order for a, b in ordered_pairs[: len(key)])
+    same_order = all(
+        a.order is not None and a.order == b.order for a, b in ordered_pairs[: len(key)]
+    )
     return Comparison(
         source=Relation(
-            source, tuple(t.name for t in source_tables), tuple(a for a, _ in ordered_pairs), types, len(key), options.where
+            source,
+            tuple(t.name for t in source_tables),
+            tuple(a for a, _ in ordered_pairs),
+            types,
+            len(key),
+            options.where,
         ),
         target=Relation(
-            target, (target_table.name,), tuple(b for _, b in ordered_pairs), types, len(key), options.where
+            target,
+            (target_table.name,),
+            tuple(b for _, b in ordered_pairs),
+            types,
+            len(key),
+            options.where,
         ),
         source_tables=source_tables,
         target_table=target_table,
@@ -168,13 +196,19 @@ def _chosen(source: Introspects, target: Introspects, tables: Sequence[str]) -> 
     for choice in tables:
         left, equals, right = choice.partition("=")
         names = [_require_table(source, left)] if "*" not in left else _matching(source, left)
-        onto = _require_table(target, right if equals else names[0].table if "." not in left else left, names[0])
-        merged.setdefault(onto, []).extend(name for name in names if name not in merged.get(onto, []))
+        onto = _require_table(
+            target, right if equals else names[0].table if "." not in left else left, names[0]
+        )
+        merged.setdefault(onto, []).extend(
+            name for name in names if name not in merged.get(onto, [])
+        )
     return [Pairing(tuple(names), onto) for onto, names in merged.items()]
 
 
 def _matching(source: Introspects, pattern: str) -> list[TableName]:
-    found = [n for n in source.tables() if fnmatchcase(n.table, pattern) or fnmatchcase(str(n), pattern)]
+    found = [
+        n for n in source.tables() if fnmatchcase(n.table, pattern) or fnmatchcase(str(n), pattern)
+    ]
     if not found:
         raise UsageError(f"no table of {source.endpoint} matches {pattern}")  # type: ignore[attr-defined]
     return found
@@ -202,7 +236,12 @@ def _match_columns(
         other = target.column(wanted)
         if other is None or (options.match_case and other.name != wanted):
             findings.append(
-                Finding("missing_on_target", column.name, f"{target.name} has no column {wanted}", fatal=True)
+                Finding(
+                    "missing_on_target",
+                    column.name,
+                    f"{target.name} has no column {wanted}",
+                    fatal=True,
+                )
             )
             continue
         pairs.append((column, other))
@@ -217,8 +256,17 @@ def _match_columns(
         if options.ignores(str(target.name), other.name):
             ignored.append(other.name)
             continue
-        findings.append(Finding("missing_on_source", other.name, f"{source.name} has no column {other.name}", fatal=True))
-    if options.match_order and [b.name for _, b in pairs] != [c.name for c in target.columns if c.name in taken]:
+        findings.append(
+            Finding(
+                "missing_on_source",
+                other.name,
+                f"{source.name} has no column {other.name}",
+                fatal=True,
+            )
+        )
+    if options.match_order and [b.name for _, b in pairs] != [
+        c.name for c in target.columns if c.name in taken
+    ]:
         findings.append(Finding("order", "", "the columns stand in another order", fatal=True))
     return pairs, findings, ignored
 
@@ -239,7 +287,9 @@ def _choose_key(
         names = {name.lower(): name for name in to_target}
         missing = [name for name in options.key if name.lower() not in names]
         if missing:
-            raise UsageError(f"--key names {missing[0]}, which {source.name} and {target.name} do not share")
+            raise UsageError(
+                f"--key names {missing[0]}, which {source.name} and {target.name} do not share"
+            )
         return tuple(names[name.lower()] for name in options.key)
     usable = [key for key in source.keys if all(name in to_target for name in key)]
     of_target = [{name.lower() for name in key} for key in target.keys]
@@ -268,11 +318,24 @@ def _agreed_type(source: Table, target: Table, a: Column, b: Column, options: Op
     if agreed is not None:
         return agreed
     reasons = [c.type.reason for c in (a, b) if isinstance(c.type, Unsupported)]
-    why = reasons[0] if reasons else f"{type_name(a.type)} and {type_name(b.type)} have no common exact form"
+    why = (
+        reasons[0]
+        if reasons
+        else f"{type_name(a.type)} and {type_name(b.type)} have no common exact form"
+    )
     raise IncomparableTypes(
         f"{source.name}.{a.name} ({a.native}) and {target.name}.{b.name} ({b.native}) cannot be compared faithfully:"
         f" {why}; leave the column out with --ignore-column {a.name} or name a type with --cast {a.name}=TYPE"
     )
 
 
-__all__ = ["Comparison", "Finding", "NotCompared", "Pairing", "TruecopyError", "match", "match_tables", "pair_tables"]
+__all__ = [
+    "Comparison",
+    "Finding",
+    "NotCompared",
+    "Pairing",
+    "TruecopyError",
+    "match",
+    "match_tables",
+    "pair_tables",
+]

@@ -68,12 +68,18 @@ class Options:
     def __post_init__(self) -> None:
         _require(self.sample is None or 0 < self.sample <= 1, "--sample is a share between 0 and 1")
         _require(self.limit is None or self.limit > 0, "--limit must be at least 1")
-        _require(self.max_time is None or self.max_time > 0, "--max-time must be more than 0 seconds")
-        _require(self.connections is None or self.connections > 0, "--connections must be at least 1")
+        _require(
+            self.max_time is None or self.max_time > 0, "--max-time must be more than 0 seconds"
+        )
+        _require(
+            self.connections is None or self.connections > 0, "--connections must be at least 1"
+        )
         _require(self.chunk_rows is None or self.chunk_rows > 0, "--chunk-rows must be at least 1")
         _require(self.chunk_seconds > 0, "--chunk-seconds must be more than 0")
         _require(0 <= self.float_tolerance < 1, "--float-tolerance is relative, between 0 and 1")
-        _require(self.delay > 0 and self.settle_time > 0, "--delay and --settle-time must be more than 0")
+        _require(
+            self.delay > 0 and self.settle_time > 0, "--delay and --settle-time must be more than 0"
+        )
         for cast in self.casts:
             _split(cast, "--cast COLUMN=TYPE")
             parse_type(cast.partition("=")[2])
@@ -102,7 +108,11 @@ class Options:
 
     def fingerprint(self, source: Endpoint, target: Endpoint) -> str:
         """Names the work: a run is resumed only under the same one."""
-        chosen = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name not in _SAME_ANSWER_WHATEVER]
+        chosen = [
+            (f.name, getattr(self, f.name))
+            for f in fields(self)
+            if f.name not in _SAME_ANSWER_WHATEVER
+        ]
         text = repr((source.identity, target.identity, chosen))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

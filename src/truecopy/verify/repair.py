@@ -67,7 +67,9 @@ def unrepaired(report: Report) -> list[str]:
     left = []
     for table in report.tables:
         if table.found and not table.key:
-            left.append(f"{table.target} has no key: its {table.found} differing rows are not repaired")
+            left.append(
+                f"{table.target} has no key: its {table.found} differing rows are not repaired"
+            )
         if table.found and not table.complete:
             left.append(f"{table.target}: {table.reason}; rows beyond that are not repaired")
         left += [f"{table.target}: {f.message}: not repaired" for f in table.structure if f.fatal]
@@ -107,11 +109,17 @@ def _secondary_unique(comparison: Comparison) -> list[set[int]]:
 
 
 def _colliding(
-    report: Report, table: TableReport, comparison: Comparison, target: Writes, changes: Sequence[Difference]
+    report: Report,
+    table: TableReport,
+    comparison: Comparison,
+    target: Writes,
+    changes: Sequence[Difference],
 ) -> Iterator[Statement]:
     """All changes of a table with further unique constraints: out first, then in."""
     unique = set().union(*_secondary_unique(comparison))
-    moved = {d.key for d in changes if d.kind == "differs" and unique & set(_changed(report, table, d))}
+    moved = {
+        d.key for d in changes if d.kind == "differs" and unique & set(_changed(report, table, d))
+    }
     if moved and len(comparison.target.columns) != len(comparison.target_table.columns):
         raise UsageError(
             f"{table.target}: rows whose unique columns differ are repaired by deleting and inserting them, which"
@@ -127,7 +135,11 @@ def _colliding(
 
 
 def _change(
-    report: Report, table: TableReport, comparison: Comparison, target: Writes, difference: Difference
+    report: Report,
+    table: TableReport,
+    comparison: Comparison,
+    target: Writes,
+    difference: Difference,
 ) -> Statement:
     row = difference.source or ()
     if difference.kind == "missing":

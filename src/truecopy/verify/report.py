@@ -162,16 +162,31 @@ class Report:
         return shown
 
     def _table(self, table: TableReport) -> dict[str, Any]:
-        document: dict[str, Any] = {"source": table.source, "target": table.target, "verdict": table.verdict}
+        document: dict[str, Any] = {
+            "source": table.source,
+            "target": table.target,
+            "verdict": table.verdict,
+        }
         if table.reason:
             document["reason"] = table.reason
-        counts = ("rows_compared", "rows_source", "rows_target", "missing", "extra", "differing", "unsettled")
+        counts = (
+            "rows_compared",
+            "rows_source",
+            "rows_target",
+            "missing",
+            "extra",
+            "differing",
+            "unsettled",
+        )
         document |= {name: getattr(table, name) for name in counts}
         document["complete"] = table.complete
         document["structure"] = [
-            {"kind": finding.kind, "column": finding.column, "message": finding.message} for finding in table.structure
+            {"kind": finding.kind, "column": finding.column, "message": finding.message}
+            for finding in table.structure
         ]
-        document["differences"] = [self.describe(table, difference) for difference in self.differences(table)]
+        document["differences"] = [
+            self.describe(table, difference) for difference in self.differences(table)
+        ]
         return document
 
     def _arrow_tables(self) -> Iterator[pa.Table]:
@@ -186,8 +201,12 @@ class Report:
                         "kind": shown["kind"],
                         "key": list(shown["key"].items()),
                         "columns": shown.get("columns", []),
-                        "source": list(_named(table.columns, difference.source or (), table.types).items()),
-                        "target": list(_named(table.columns, difference.target or (), table.types).items()),
+                        "source": list(
+                            _named(table.columns, difference.source or (), table.types).items()
+                        ),
+                        "target": list(
+                            _named(table.columns, difference.target or (), table.types).items()
+                        ),
                     }
                 )
             if rows:
@@ -199,7 +218,8 @@ def _named(
 ) -> dict[str, str | None]:
     # A side without the row has no texts at all, hence no strict zip.
     return {
-        name: readable_text(text, kind) for name, text, kind in zip(columns, texts, types, strict=False)
+        name: readable_text(text, kind)
+        for name, text, kind in zip(columns, texts, types, strict=False)
     }
 
 
@@ -208,7 +228,11 @@ def overall(tables: tuple[TableReport, ...]) -> str:
     verdicts = [table.verdict for table in tables]
     if DIFFERENT in verdicts:
         return DIFFERENT
-    failed = [t for t in tables if t.verdict == NOT_COMPARED and not (t.comparison is not None and t.complete)]
+    failed = [
+        t
+        for t in tables
+        if t.verdict == NOT_COMPARED and not (t.comparison is not None and t.complete)
+    ]
     return EQUAL if EQUAL in verdicts and not failed else NOT_COMPARED
 
 

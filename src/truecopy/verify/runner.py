@@ -63,7 +63,10 @@ def run_here(
 
 
 def run_on_spark(
-    spark: SparkSession, tasks: Sequence[ChunkTask], comparisons: Sequence[Comparison], options: Options
+    spark: SparkSession,
+    tasks: Sequence[ChunkTask],
+    comparisons: Sequence[Comparison],
+    options: Options,
 ) -> Iterator[ChunkResult]:
     """Runs each chunk as a Spark task. Closing the iterator cancels what is still running."""
     parallel = options.connections or spark.sparkContext.defaultParallelism
@@ -74,7 +77,10 @@ def run_on_spark(
 
 
 def _run_job(
-    spark: SparkSession, tasks: Sequence[ChunkTask], comparisons: Sequence[Comparison], options: Options
+    spark: SparkSession,
+    tasks: Sequence[ChunkTask],
+    comparisons: Sequence[Comparison],
+    options: Options,
 ) -> Iterator[ChunkResult]:
     context = spark.sparkContext
     channel = context.accumulator(deque(), _Channel())
@@ -113,13 +119,19 @@ def explain_spark(error: BaseException) -> TruecopyError:
         file.write(f"{error}\n")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error:" in line or "Exception:" in line]
-    cause = next((line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))), None)
+    cause = next(
+        (line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))),
+        None,
+    )
     said = cause or (lines[0] if lines else type(error).__name__)
     return CannotFinish(f"a Spark task failed: {said[:300]} (the whole trace is in {log})")
 
 
 def _compare_into(
-    channel: Accumulator[Results], comparisons: Sequence[Comparison], options: Options, task: ChunkTask
+    channel: Accumulator[Results],
+    comparisons: Sequence[Comparison],
+    options: Options,
+    task: ChunkTask,
 ) -> None:
     channel.add(deque([_compare(comparisons, options, task)]))
 

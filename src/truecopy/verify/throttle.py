@@ -35,7 +35,9 @@ def wait_for_replica(replica: Endpoint, most: float) -> None:
     while True:
         with pool.lease(replica) as session:
             if not isinstance(session, Replicates):
-                raise UsageError(f"{replica} cannot tell its lag: name a replica of MySQL, MariaDB or PostgreSQL")
+                raise UsageError(
+                    f"{replica} cannot tell its lag: name a replica of MySQL, MariaDB or PostgreSQL"
+                )
             lag = session.lag_seconds()
         if lag is not None and lag <= most:
             return

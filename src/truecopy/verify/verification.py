@@ -27,7 +27,15 @@ from truecopy.verify.differences import from_arrow, from_bytes, to_arrow, to_byt
 from truecopy.verify.live import settle
 from truecopy.verify.matching import Comparison, NotCompared, match, pair_tables
 from truecopy.verify.options import Options
-from truecopy.verify.report import DIFFERENT, EQUAL, NOT_COMPARED, ChunkSummary, Report, TableReport, overall
+from truecopy.verify.report import (
+    DIFFERENT,
+    EQUAL,
+    NOT_COMPARED,
+    ChunkSummary,
+    Report,
+    TableReport,
+    overall,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +48,9 @@ STALE_AFTER = 24 * 3600
 class Listener(Protocol):
     """Hears of the progress; every method may be called from the verifying thread only."""
 
-    def planned(self, comparisons: Sequence[Comparison], chunks: int, rows: int, done: int) -> None: ...
+    def planned(
+        self, comparisons: Sequence[Comparison], chunks: int, rows: int, done: int
+    ) -> None: ...
     def advanced(self, comparison: Comparison, result: ChunkResult) -> None: ...
     def said(self, message: str) -> None: ...
 
@@ -89,7 +99,10 @@ def verify(
     chosen = options or Options(**choices)
     ends = tuple(parse_endpoint(end) if isinstance(end, str) else end for end in (source, target))
     with ExitStack() as stack:
-        sides = cast(tuple[Session, Session], tuple(stack.enter_context(closing(connect(end))) for end in ends))
+        sides = cast(
+            tuple[Session, Session],
+            tuple(stack.enter_context(closing(connect(end))) for end in ends),
+        )
         stack.callback(pool.close_idle)
         work = _Verification(sides, chosen, master, spark, listener or Silence())
         work.prepare()
@@ -172,12 +185,16 @@ class _Verification:
         if self.options.replica is not None:
             with pool.lease(self.options.replica) as replica:
                 if not isinstance(replica, Replicates) or replica.lag_seconds() is None:
-                    raise UsageError(f"{self.options.replica} is not a replica, or its replication is stopped")
+                    raise UsageError(
+                        f"{self.options.replica} is not a replica, or its replication is stopped"
+                    )
 
     def open_record(self, checkpoint: str | Path | None, fresh: bool) -> None:
         """Finds the interrupted run of the same configuration, or plans a new one."""
         configuration = self.options.fingerprint(self.source.endpoint, self.target.endpoint)
-        structure = [[c.name, [*c.column_names], [repr(t) for t in c.source.types]] for c in self.comparisons]
+        structure = [
+            [c.name, [*c.column_names], [repr(t) for t in c.source.types]] for c in self.comparisons
+        ]
         self.record = _open_record(checkpoint, configuration)
         before = None if fresh else self.record.resume(configuration)
         stale = before is not None and checkpoint is None and time.time() - before[0] > STALE_AFTER
@@ -189,7 +206,9 @@ class _Verification:
             ]
             return
         if before is not None and checkpoint is not None and not stale:
-            raise UsageError(f"the tables changed since the run in {checkpoint} began: start anew with --fresh")
+            raise UsageError(
+                f"the tables changed since the run in {checkpoint} began: start anew with --fresh"
+            )
         self.plans = [self._plan(comparison) for comparison in self.comparisons]
         self.record.start(configuration, [structure, [plan.to_json() for plan in self.plans]])
 
@@ -215,7 +234,9 @@ class _Verification:
             if self.options.live and self.stopped is None:
                 self._settle()
         except KeyboardInterrupt:
-            raise CannotFinish("interrupted; the same command goes on where this one stopped") from None
+            raise CannotFinish(
+                "interrupted; the same command goes on where this one stopped"
+            ) from None
         if self.stopped is None:
             self.record.finish()
         return self._report(len(tasks))
@@ -237,7 +258,9 @@ class _Verification:
             if self._must_stop():
                 return
 
-    def _results(self, todo: Sequence[runner.ChunkTask], framed: Sequence[int]) -> Iterator[ChunkResult]:
+    def _results(
+        self, todo: Sequence[runner.ChunkTask], framed: Sequence[int]
+    ) -> Iterator[ChunkResult]:
         rows = sum(comparison.rows for comparison in self.comparisons)
         small = rows <= ROWS_WITHOUT_SPARK and self.master is None and self._spark is None
         if todo and small:
@@ -276,7 +299,9 @@ class _Verification:
             ]
             if not suspects:
                 continue
-            self.listener.said(f"{comparison.source_name}: watching {len(suspects):,} rows until they stand still")
+            self.listener.said(
+                f"{comparison.source_name}: watching {len(suspects):,} rows until they stand still"
+            )
             settled = settle(comparison, suspects, self.options)
             kinds = [difference.kind for difference in settled.different]
             records = list(self.record.records(number))
@@ -367,7 +392,9 @@ class _Verification:
             comparison=number,
         )
 
-    def _verdict(self, comparison: Comparison, found: int, compared: int, complete: bool) -> tuple[str, str | None]:
+    def _verdict(
+        self, comparison: Comparison, found: int, compared: int, complete: bool
+    ) -> tuple[str, str | None]:
         fatal = [finding.message for finding in comparison.findings if finding.fatal]
         if found:
             return DIFFERENT, None if complete else self.stopped
