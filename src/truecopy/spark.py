@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 from truecopy.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
@@ -114,7 +117,8 @@ def _launch_jvm(java: str, settings: dict[str, str]) -> None:
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
     with log_file().open("ab") as log:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+        start: Callable[..., JavaGateway] = launch_gateway  # untyped in PySpark
+        gateway = start(conf, popen_kwargs={"stdout": log, "stderr": log})
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
@@ -151,18 +155,22 @@ def _pack_packages() -> Path:
     archive = state_folder() / f"packages-{stamp.hexdigest()[:16]}.zip"
     if archive.exists():
         return archive
-    with tempfile.NamedTemporaryFile(dir=archive.parent, suffix=".zip", delete=False) as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as pack:
-            for package in wanted.values():
-                for path in package.files or ():
-                    if ".." not in path.parts and "__pycache__" not in path.parts:
-                        pack.write(str(path.locate()), str(path))
-            packed = set(pack.namelist())
-            for path in source.rglob("*"):
-                name = str(Path("truecopy") / path.relative_to(source))
-                if path.is_file() and "__pycache__" not in path.parts and name not in packed:
-                    pack.write(path, name)
-    Path(file.name).replace(archive)
+    with (
+        tempfile.NamedTemporaryFile(dir=archive.parent, suffix=".zip", delete=False) as unfinished,
+        zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as pack,
+    ):
+        for package in wanted.values():
+            for path in package.files or ():
+                if ".." not in path.parts and "__pycache__" not in path.parts:
+                    pack.write(str(path.locate()), str(path))
+        packed = set(pack.namelist())
+        for file in source.rglob(
+            "*"
+        ):  # where the package is installed in place, no list names its files
+            name = str(Path("truecopy") / file.relative_to(source))
+            if file.is_file() and "__pycache__" not in file.parts and name not in packed:
+                pack.write(file, name)
+    Path(unfinished.name).replace(archive)
     return archive
 
 

@@ -59,7 +59,9 @@ JSON_EDGES = (
 )  # fmt: skip
 
 
-def documents(name: str, values: st.SearchStrategy[str], edges: tuple[str, ...], **more: Any) -> Case:
+def documents(
+    name: str, values: st.SearchStrategy[str], edges: tuple[str, ...], **more: Any
+) -> Case:
     every = {
         "mariadb": Storage("JSON"),
         "postgresql": Storage("JSON"),
@@ -104,6 +106,7 @@ DOCUMENTS = [
         ("", "{", "abc", "NaN", "[1,]", "'a'", "{'a':1}", "nul"),
         mariadb=Storage("TEXT"),
         postgresql=Storage("TEXT"),
+        sqlite=Storage("TEXT"),
         duckdb=Storage("TEXT"),
     ),
     documents(
@@ -116,7 +119,12 @@ DOCUMENTS = [
 
 
 def arrays(
-    name: str, kind: Type, item: st.SearchStrategy[Any], edges: tuple[Any, ...], *columns: Any, **store: Any
+    name: str,
+    kind: Type,
+    item: st.SearchStrategy[Any],
+    edges: tuple[Any, ...],
+    *columns: Any,
+    **store: Any,
 ) -> Case:
     postgresql, duckdb_, arrow = columns
     return Case(
@@ -128,7 +136,14 @@ def arrays(
             "duckdb": Storage(duckdb_, place=f"CAST({{}} AS {duckdb_})", **store),
             "lake": Storage(arrow=pa.list_(arrow)),
         },
-        ([], [None], [None, None], *([edge] for edge in edges), list(edges), [edges[0], None, edges[-1]]),
+        (
+            [],
+            [None],
+            [None, None],
+            *([edge] for edge in edges),
+            list(edges),
+            [edges[0], None, edges[-1]],
+        ),
         dict.fromkeys(("mariadb", "sqlite"), NO_ARRAYS),
     )
 

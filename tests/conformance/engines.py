@@ -147,7 +147,9 @@ class SQLiteEngine(Engine):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
             connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v {storage.ddl})")
             stored = [(key, None if v is None else storage.store(v)) for key, v in rows]
-            connection.executemany(f"INSERT INTO {table} VALUES (?, {storage.place.format('?')})", stored)
+            connection.executemany(
+                f"INSERT INTO {table} VALUES (?, {storage.place.format('?')})", stored
+            )
             connection.commit()
 
 
@@ -168,7 +170,9 @@ class DuckDBEngine(Engine):
             connection.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, v {storage.ddl})")
             stored = [[key, None if v is None else storage.store(v)] for key, v in rows]
             connection.begin()
-            connection.executemany(f"INSERT INTO {table} VALUES (?, {storage.place.format('?')})", stored)
+            connection.executemany(
+                f"INSERT INTO {table} VALUES (?, {storage.place.format('?')})", stored
+            )
             connection.commit()
 
 

@@ -85,7 +85,10 @@ WHOLE_NUMBERS = [
         "zerofill",
         0,
         2**32 - 1,
-        {"mariadb": Storage("INT(10) UNSIGNED ZEROFILL"), "sqlite": Storage("INT UNSIGNED ZEROFILL")},
+        {
+            "mariadb": Storage("INT(10) UNSIGNED ZEROFILL"),
+            "sqlite": Storage("INT UNSIGNED ZEROFILL"),
+        },
         **dict.fromkeys(("postgresql", "duckdb", "lake"), ONLY_MYSQL),
     ),
     integers(
@@ -276,7 +279,23 @@ def _beside_powers_of_two() -> tuple[float, ...]:
 
 
 FLOAT_EDGES = (
-    *(0.0, -0.0, 1.0, -1.0, 0.1, 0.1 + 0.2, 1 / 3, 2 / 3, 100.0, 1e15, 1e16, 1e17, 1e21, 1e22, 1e23),
+    *(
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.1,
+        0.1 + 0.2,
+        1 / 3,
+        2 / 3,
+        100.0,
+        1e15,
+        1e16,
+        1e17,
+        1e21,
+        1e22,
+        1e23,
+    ),
     *(1.5e-7, 1e-5, 1e-4, 123456789012345678.0, 9007199254740993.0, 1.7976931348623157e308),
     *(5e-324, -5e-324, 1e-323, 2.2250738585072014e-308, 2.225073858507201e-308, 4.9e-310),
     *(1e308, -1e308, 1e-300, math.pi, math.e, math.inf, -math.inf, math.nan),
@@ -315,7 +334,17 @@ FLOATS = [
         },
         tuple(
             _narrow(x)
-            for x in (0.0, -0.0, 0.1, 1 / 3, 16777217, 3.4028234e38, 1e-45, 1.1754944e-38, 123456.789)
+            for x in (
+                0.0,
+                -0.0,
+                0.1,
+                1 / 3,
+                16777217,
+                3.4028234e38,
+                1e-45,
+                1.1754944e-38,
+                123456.789,
+            )
         )
         + (math.inf, -math.inf, math.nan),
     ),

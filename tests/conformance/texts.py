@@ -125,7 +125,9 @@ TEXTS = [
     charset("ucs2", bmp_text, tuple(filter(_bmp, TEXT_EDGES))),
     charset("utf16", any_text, TEXT_EDGES),
     charset("utf32", any_text, TEXT_EDGES),
-    charset("ascii", st.text(st.characters(min_codepoint=1, max_codepoint=127)), ("", "a", " ", "\\")),
+    charset(
+        "ascii", st.text(st.characters(min_codepoint=1, max_codepoint=127)), ("", "a", " ", "\\")
+    ),
     *(
         Case(
             f"char(20){where}",
@@ -141,7 +143,11 @@ TEXTS = [
             edges,
         )
         for where, text, edges in (
-            ("", st.text(characters, max_size=20), ("", " ", "a ", " a", "a\t", "a\u00a0", "é 🙂", "x" * 20)),
+            (
+                "",
+                st.text(characters, max_size=20),
+                ("", " ", "a ", " a", "a\t", "a\u00a0", "é 🙂", "x" * 20),
+            ),
             (" CHARACTER SET latin1", st.text(st.sampled_from("aé€ "), max_size=20), ("é ", "€")),
         )
     ),

@@ -257,7 +257,10 @@ ZONES = tuple(
         ),
     )
 )  # fmt: skip
-UNIX_ERA = (dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), dt.datetime(2038, 1, 19, 3, tzinfo=dt.UTC))
+UNIX_ERA = (
+    dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC),
+    dt.datetime(2038, 1, 19, 3, tzinfo=dt.UTC),
+)
 
 
 def _instants(low: dt.datetime, high: dt.datetime) -> st.SearchStrategy[dt.datetime]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.servers import Database
 
-DEFINITION = (
-    "CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c VARCHAR(60) NOT NULL, d DOUBLE)"
-)
+DEFINITION = "CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c VARCHAR(60) NOT NULL, d DOUBLE)"
 
 
 def fill(database: Database, rows: int, name: str = "items", first: int = 1) -> None:

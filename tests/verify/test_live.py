@@ -24,7 +24,10 @@ from truecopy.verify.live import watch
 @pytest.fixture(scope="module")
 def replicated() -> Iterator[tuple[Server, Server]]:
     """A primary and its replica, by MariaDB's own replication."""
-    with MariaDB("--server-id=11") as primary, MariaDB("--server-id=12", "--read-only=0") as replica:
+    with (
+        MariaDB("--server-id=11") as primary,
+        MariaDB("--server-id=12", "--read-only=0") as replica,
+    ):
         replica.execute(
             None,
             f"CHANGE MASTER TO master_host='127.0.0.1', master_port={primary.port}, master_user='root',"
@@ -43,11 +46,15 @@ def load(primary: Database, busy: int, hot: int, rows: int = 50_000) -> Iterator
         with closing(primary.connect()) as connection, connection.cursor() as cursor:
             new = rows
             while not stop.is_set():
-                cursor.execute("UPDATE items SET k = k + 1 WHERE id = %s", (dice.randrange(1, busy),))
+                cursor.execute(
+                    "UPDATE items SET k = k + 1 WHERE id = %s", (dice.randrange(1, busy),)
+                )
                 cursor.execute("UPDATE items SET k = k + 1 WHERE id = %s", (hot,))
                 new += 1
                 cursor.execute("INSERT INTO items VALUES (%s, 1, 'new', NULL)", (new,))
-                cursor.execute("DELETE FROM items WHERE id = %s", (new - 50,) if new - 50 > rows else (0,))
+                cursor.execute(
+                    "DELETE FROM items WHERE id = %s", (new - 50,) if new - 50 > rows else (0,)
+                )
                 counts[0] += 4
                 time.sleep(0.001)
 
@@ -79,7 +86,12 @@ def test_healthy_replica_under_load_is_equal(replicated: tuple[Server, Server]) 
     wait_until_replicated(replica, "healthy", 50_000)
     with load(source, busy=50_000, hot=123) as counts:
         report = truecopy.verify(
-            source.url, replica.url("healthy"), live=True, delay=1.0, settle_time=5.0, chunk_rows=5_000
+            source.url,
+            replica.url("healthy"),
+            live=True,
+            delay=1.0,
+            settle_time=5.0,
+            chunk_rows=5_000,
         )
     assert counts[0] > 100
     assert report.verdict == "equal", report.to_dict()
@@ -91,11 +103,18 @@ def test_damaged_replica_under_load_is_found_out(replicated: tuple[Server, Serve
     source = primary.create_database("damaged")
     fill(source, 50_000)
     wait_until_replicated(replica, "damaged", 50_000)
-    replica.execute("damaged", "SET SESSION sql_log_bin = 0; UPDATE items SET c = 'x' WHERE id = 4242")
+    replica.execute(
+        "damaged", "SET SESSION sql_log_bin = 0; UPDATE items SET c = 'x' WHERE id = 4242"
+    )
     replica.execute("damaged", "SET SESSION sql_log_bin = 0; DELETE FROM items WHERE id = 31313")
     with load(source, busy=4_000, hot=123):
         report = truecopy.verify(
-            source.url, replica.url("damaged"), live=True, delay=1.0, settle_time=5.0, chunk_rows=5_000
+            source.url,
+            replica.url("damaged"),
+            live=True,
+            delay=1.0,
+            settle_time=5.0,
+            chunk_rows=5_000,
         )
     (table,) = report.to_dict()["tables"]
     found = {(d["kind"], d["key"]["id"]) for d in table["differences"]}
@@ -140,9 +159,7 @@ class World:
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.floats(0, 40), max_size=60).map(sorted), st.floats(0, 0.9), st.booleans()
-)
+@given(st.lists(st.floats(0, 40), max_size=60).map(sorted), st.floats(0, 0.9), st.booleans())
 def test_simulated_schedules(changes: list[float], lag: float, broken: bool) -> None:
     """A target that lags less than the delay is never different; a broken one is, or is unsettled."""
     world = World(changes, lag, broken)

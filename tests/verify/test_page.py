@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -306,6 +307,18 @@ class TestMarks:
         assert "c[u]t" in target
         assert "more characters" in source
         assert len(source) < 400
+
+    def test_find_two_slips_in_a_long_text(self) -> None:
+        words = "the quick brown fox jumps over the lazy dog and runs away from it " * 30
+        source, target = show_pair(f"{words}fin.", f"{words.replace('brown', 'brawn', 1)}fin!")
+        assert plain(source).startswith("the quick br[o]wn fox")
+        assert plain(target).endswith("fin[!]")
+
+    def test_texts_that_repeat_themselves_take_no_time(self) -> None:
+        started = time.monotonic()
+        for source, target in (("0" * 400, "10" * 200), ("a " * 900, "b a " * 450)):
+            show_pair(source, target)
+        assert time.monotonic() - started < 1
 
     def test_two_long_texts_stay_short(self) -> None:
         source, target = show_pair("ab" * 50_000, "ba" * 40_000 + "c")

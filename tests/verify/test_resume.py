@@ -42,7 +42,9 @@ def planned_chunks(checkpoint: Path) -> dict[int, int]:
 
 def asked_chunks(source: Database, checkpoint: Path) -> set[int]:
     """The chunks of which the source computed a digest since the log was emptied."""
-    rows = source.execute("SELECT argument FROM mysql.general_log WHERE argument LIKE '%SUM(CAST(CONV(%'")
+    rows = source.execute(
+        "SELECT argument FROM mysql.general_log WHERE argument LIKE 'SELECT COUNT(*), SUM(CAST(CONV(%'"
+    )
     lows = [re.search(r"`id` >= (\d+)", argument) for (argument,) in rows]
     numbers = planned_chunks(checkpoint) if rows else {}
     return {numbers[int(low[1]) if low else 0] for low in lows}
@@ -55,7 +57,9 @@ def test_killed_five_times(
         fill(database, ROWS)
     second_mariadb_db.execute("UPDATE items SET k = k + 1 WHERE id % 30011 = 5")
     second_mariadb_db.execute("DELETE FROM items WHERE id IN (1, 150000)")
-    expected = truecopy.verify(mariadb_db.url, second_mariadb_db.url, chunk_rows=CHUNK, master="local[2]")
+    expected = truecopy.verify(
+        mariadb_db.url, second_mariadb_db.url, chunk_rows=CHUNK, master="local[2]"
+    )
     assert expected.verdict == "different"
     checkpoint = tmp_path / "run.db"
     command = ["verify", mariadb_db.url, second_mariadb_db.url, "--json", "--master", "local[2]"]
@@ -99,7 +103,11 @@ def test_checkpoint_of_other_settings_is_refused(
         fill(database, 20_000)
     checkpoint = tmp_path / "run.db"
     stopped = truecopy.verify(
-        mariadb_db.url, second_mariadb_db.url, chunk_rows=500, max_time=0.0001, checkpoint=checkpoint
+        mariadb_db.url,
+        second_mariadb_db.url,
+        chunk_rows=500,
+        max_time=0.0001,
+        checkpoint=checkpoint,
     )
     assert not stopped.tables[0].complete
     assert stopped.verdict == "not_compared"

@@ -124,7 +124,7 @@ class MySQL(RelationalSession):
     def execute(self, statement: Statement) -> int:
         with self._connection.cursor() as cursor:
             try:
-                return cursor.execute(statement.sql, self._arguments(statement))
+                return int(cursor.execute(statement.sql, self._arguments(statement)))
             except (pymysql.MySQLError, OSError) as error:
                 raise _explain(error, self.endpoint) from None
 

@@ -72,7 +72,7 @@ class RunRecord:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._lock: IO[str] = Path(f"{path}.lock").open("w")
+        self._lock: IO[str] = Path(f"{path}.lock").open("w")  # noqa: SIM115 - held until close
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

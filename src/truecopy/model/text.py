@@ -129,7 +129,8 @@ def join_array(items: Sequence[str | None]) -> str:
 
 def split_array(text: str) -> list[str | None]:
     """The items of an array's canonical text."""
-    data, items = text.encode(), []
+    data = text.encode()
+    items: list[str | None] = []
     while data:
         if data[:1] == b"-":
             items.append(None)

@@ -1,5 +1,7 @@
-"""Comparison through Spark: for keys that the two sides order differently, for tables without a
-key, and for sides that Spark itself reads.
+"""Comparison through Spark, where key ranges do not serve.
+
+That is: for keys that the two sides order differently, for tables without a key, and for sides that
+Spark itself reads.
 
 Rows are classed by the first digits of their fingerprint. One pass gives the digest of each class
 on each side; equal classes hold equal rows. Only rows of differing classes travel, are counted as
@@ -247,15 +249,16 @@ def _judge_part(
         return
     table = pa.Table.from_batches(found)
     here, there = ([], []) if not table.num_rows else _by_side(table)
-    for batch in to_arrow(
+    yield from to_arrow(
         judge(here, there, relation.types, relation.key_width, tolerance)
-    ).to_batches():
-        yield batch
+    ).to_batches()
 
 
 def _by_side(table: pa.Table) -> tuple[list[tuple[str | None, ...]], list[tuple[str | None, ...]]]:
-    rows = rows_of(table)
-    return [row[:-1] for row in rows if row[-1] == 0], [row[:-1] for row in rows if row[-1] == 1]
+    sides = table.column("side").to_pylist()
+    rows = rows_of(table.drop_columns(["side"]))
+    here = [row for row, side in zip(rows, sides, strict=True) if side == 0]
+    return here, [row for row, side in zip(rows, sides, strict=True) if side == 1]
 
 
 def _digits(rows: int) -> int:

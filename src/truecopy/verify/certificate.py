@@ -1,4 +1,4 @@
-"""The certificate: what was compared, where both sides stood, with which digests, and what was not seen."""
+"""The certificate: what was compared, where both sides stood, the digests, what was not seen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFINITION = (
 
 
 def issue_certificate(report: Report) -> Report:
-    """Writes the certificate into the state folder, as JSON and as a page, and names it in the report."""
+    """Writes the certificate as JSON and as a page, and gives the report with its path."""
     from truecopy.verify.page import certificate_page  # which shows what this module makes
 
     document = certificate(report)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -15,8 +16,9 @@ from typing import TypeVar
 
 LONGEST_DIFF = 400
 """Characters up to which the differing middle of two texts is looked at letter by letter."""
-MOST_WORDS = 600
-"""Words up to which it is looked at word by word."""
+MOST_WORDS = 2000
+MOST_PAIRS = 20_000
+"""Pairs of equal letters, or of equal words, up to which difflib is asked: they are its time."""
 ALIKE = 0.5
 """Share of common characters below which two texts are two values, not one with a slip in it."""
 LONGEST_RUN = 300
@@ -101,20 +103,18 @@ def _edits(source: str, target: str) -> Iterator[tuple[str, str]]:
     if max(len(here), len(there)) <= LONGEST_DIFF:
         yield from _matched(here, there)
     else:
-        words, others = _WORD.findall(here), _WORD.findall(there)
-        if max(len(words), len(others)) > MOST_WORDS or not (
-            start or end or set(words) & set(others)
-        ):
-            yield here, there
-        else:
-            for part, other in _matched(words, others):
-                left, right = "".join(part), "".join(other)
-                smaller = len(left) + len(right) < len(here) + len(there)
-                yield from _edits(left, right) if left != right and smaller else [(left, right)]
+        for words, others in _matched(_WORD.findall(here), _WORD.findall(there)):
+            left, right = "".join(words), "".join(others)
+            smaller = len(left) + len(right) < len(here) + len(there)
+            yield from _edits(left, right) if left != right and smaller else [(left, right)]
     yield source[len(source) - end :], target[len(target) - end :]
 
 
 def _matched(here: Parts, there: Parts) -> Iterator[tuple[Parts, Parts]]:
+    counts = Counter(there)
+    if max(len(here), len(there)) > MOST_WORDS or sum(counts[part] for part in here) > MOST_PAIRS:
+        yield here, there
+        return
     matcher = SequenceMatcher(None, here, there, autojunk=False)
     for _, a, b, c, d in matcher.get_opcodes():
         yield here[a:b], there[c:d]

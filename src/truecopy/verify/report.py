@@ -157,8 +157,8 @@ class Report:
             for side, row in (("source", source), ("target", target)):
                 shown[side] = {columns[i]: readable_text(row[i], types[i]) for i in where}
         elif not width:
-            side, row = ("source", source) if source is not None else ("target", target)
-            shown[side] = _named(columns, row or (), types)
+            side = "target" if source is None else "source"
+            shown[side] = _named(columns, source or target or (), types)
         return shown
 
     def _table(self, table: TableReport) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class _Channel(AccumulatorParam[Results]):
     def zero(self, value: Results) -> Results:  # noqa: ARG002 - Spark's signature
         return deque()
 
-    def addInPlace(self, value1: Results, value2: Results) -> Results:
+    def addInPlace(self, value1: Results, value2: Results) -> Results:  # noqa: N802 - Spark's name
         value1.extend(value2)
         return value1
 

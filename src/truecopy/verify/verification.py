@@ -175,7 +175,7 @@ class _Verification:
                 self.comparisons.append(matched)
 
     def _refuse_impossible(self) -> None:
-        cluster = self.master or (self._spark.sparkContext.master if self._spark else "local")
+        cluster = self.master or (str(self._spark.sparkContext.master) if self._spark else "local")
         for side in (self.source, self.target):
             if side.driver_local and not spark_settings.is_local(cluster):
                 raise UsageError(
@@ -239,14 +239,16 @@ class _Verification:
             ) from None
         if self.stopped is None:
             self.record.finish()
-        return self._report(len(tasks))
+        return self._report()
 
     def _tasks(self) -> list[runner.ChunkTask]:
-        tasks = []
+        tasks: list[runner.ChunkTask] = []
         for number, plan in enumerate(self.plans):
             chunks = plan.chunks or ()
-            for chosen in sample_chunks(range(len(chunks)), self.options):
-                tasks.append(runner.ChunkTask(number, chosen, chunks[chosen], plan.rows))
+            tasks.extend(
+                runner.ChunkTask(number, chosen, chunks[chosen], plan.rows)
+                for chosen in sample_chunks(range(len(chunks)), self.options)
+            )
         return tasks
 
     def _compare(self, todo: Sequence[runner.ChunkTask], done: set[tuple[int, int]]) -> None:
@@ -321,7 +323,7 @@ class _Verification:
             )
             self.record.add(_to_record(verdict))
 
-    def _report(self, chunks: int) -> Report:
+    def _report(self) -> Report:
         self.positions |= {
             "source_after": cast(Introspects, self.source).position(),
             "target_after": cast(Introspects, self.target).position(),

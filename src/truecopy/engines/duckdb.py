@@ -1,0 +1,161 @@
+"""DuckDB: a file of this machine, read by many processes or written by one."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines.duckdb_dialect import DuckDBDialect
+from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
+from truecopy.engines.protocols import Statement
+from truecopy.engines.relational import RelationalSession
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.table import Table, TableName
+
+
+class DuckDB(RelationalSession):
+    """A database file, opened for reading; opened for writing only while a transaction lasts.
+
+    Foreign keys cannot be put off in DuckDB: statements must come in an order that they allow.
+    """
+
+    driver_local = True
+    dialect: DuckDBDialect
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.dialect = DuckDBDialect()
+        self.path = _file(endpoint)
+        self._connection = self._open(read_only=True)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        try:
+            connection = duckdb.connect(str(self.path), read_only=read_only)
+            connection.execute("SET TimeZone = 'UTC'")
+        except duckdb.Error as error:
+            raise _explain(error, self.endpoint) from None
+        return connection
+
+    def _reopen(self, *, read_only: bool) -> None:
+        self._connection.close()
+        self._connection = self._open(read_only=read_only)
+
+    # Running statements
+
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
+        with self._explained():
+            return self._connection.execute(statement.sql, list(statement.values)).fetchall()
+
+    def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
+        found = self._arrow(statement)
+        # Fingerprints are numbers already, and stay so.
+        columns = [
+            column if pa.types.is_integer(column.type) else pc.cast(column, pa.string())
+            for column in found.columns
+        ]
+        return pa.table(columns, names=list(names))
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
+        return self._arrow(Statement(statement, tuple(values)))
+
+    def execute(self, statement: Statement) -> int:
+        """Each INSERT, UPDATE and DELETE answers with the number of rows it changed."""
+        changed = self.fetch(statement)
+        return int(changed[0][0]) if changed else 0
+
+    def begin(self) -> None:
+        try:
+            self._reopen(read_only=False)
+        except TruecopyError:
+            self._connection = self._open(read_only=True)
+            raise
+        self.execute(Statement("BEGIN"))
+
+    def commit(self) -> None:
+        self.execute(Statement("COMMIT"))
+        self._reopen(read_only=True)
+
+    def rollback(self) -> None:
+        with self._explained():
+            self._connection.rollback()
+        self._reopen(read_only=True)
+
+    def literal(self, value: object) -> str:
+        match value:
+            case bytes():
+                return "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB"
+            case float() if not math.isfinite(value):
+                return f"'{value}'::DOUBLE"
+            case bool() | int() | float() | decimal.Decimal():
+                return str(value)
+            case list():
+                return "[" + ", ".join(map(self.literal, value)) + "]"
+            case None:
+                return "NULL"
+            case _:
+                return "'" + str(value).replace("'", "''") + "'"
+
+    def _arrow(self, statement: Statement) -> pa.Table:
+        with self._explained():
+            found = self._connection.sql(statement.sql, params=list(statement.values))
+            return pa.table({}) if found is None else found.to_arrow_table()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            raise _explain(error, self.endpoint) from None
+
+    # Introspection
+
+    def tables(self) -> list[TableName]:
+        return list_tables(self.fetch)
+
+    def find(self, name: str) -> TableName | None:
+        return find_table(self.fetch, name)
+
+    def describe(self, name: TableName) -> Table:
+        return describe_table(self.fetch, self.dialect, self.endpoint, name)
+
+    def position(self) -> str | None:
+        """DuckDB keeps no log to stand in."""
+        return None
+
+
+def _file(endpoint: Endpoint) -> Path:
+    """`duckdb:///a/b` is the file `/a/b`, or `a/b` where only that exists; it is never made."""
+    absolute = Path(endpoint.path)
+    for path in (absolute, Path(endpoint.path.lstrip("/"))):
+        if endpoint.path.strip("/") and path.is_file():
+            return path
+    raise UsageError(
+        f"there is no DuckDB file {absolute} for {endpoint}; write duckdb:///path/to/file.duckdb"
+    )
+
+
+def _explain(error: duckdb.Error, endpoint: Endpoint) -> TruecopyError:
+    """A driver's error as one line: what happened, where, what to do."""
+    message = " ".join(str(error).split())
+    if "lock on file" in message or "different configuration" in message:
+        return CannotFinish(
+            f"{endpoint} is in use by another process or session, which has to close it first:"
+            f" {message.partition(' However,')[0]}"
+        )
+    if "not a valid DuckDB database" in message or "encrypt" in message.lower():
+        return CannotFinish(f"cannot open {endpoint}: {message}; is it a whole, plain DuckDB file?")
+    if isinstance(error, duckdb.CatalogException | duckdb.BinderException | duckdb.ParserException):
+        return UsageError(f"{endpoint} refused a statement: {message}")
+    return CannotFinish(f"{endpoint}: {message}")

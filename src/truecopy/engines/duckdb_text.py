@@ -1,0 +1,337 @@
+"""SQL for the canonical text of DuckDB's values; `truecopy.model.text` is the reference.
+
+Each expression is a VARCHAR, NULL for NULL, and never an error: a value that does not fit the
+agreed type is `?` and the hex of its text. Casts are TRY_CAST where they could fail, since the
+branches of a CASE may be computed for rows that take another one. No subqueries: those are not
+allowed inside the lambdas that make the texts of lists.
+"""
+
+from __future__ import annotations
+
+from truecopy.engines import text_patterns as patterns
+from truecopy.model.types import (
+    Array,
+    Binary,
+    Bits,
+    Boolean,
+    Date,
+    Decimal,
+    Float,
+    Integer,
+    Json,
+    Text,
+    Time,
+    Timestamp,
+    Type,
+    Unsupported,
+    Uuid,
+)
+
+_NAN = "7ff8000000000000"
+_SPACES = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"
+_HOUR = 3_600_000_000
+
+
+def canonical(x: str, own: Type, kind: Type, depth: int = 0) -> str:
+    """The canonical text of an expression whose column is of type `own`, under the type `kind`."""
+    match kind:
+        case Text() | Json():
+            return own_text(x, own)
+        case Binary():
+            return f"lower(hex({x if isinstance(own, Binary) else own_text(x, own)}))"
+        case Uuid():
+            return _uuid(x, own)
+        case Array(element) if isinstance(own, Array):
+            item = canonical(f"e{depth}", own.element, element, depth + 1)
+            sized = f"COALESCE(CAST(strlen({item}) AS VARCHAR) || ':' || {item}, '-')"
+            return f"array_to_string(list_transform({x}, lambda e{depth}: {sized}), '')"
+        case Array():
+            return own_text(x, own)
+    if isinstance(own, Text | Json | Uuid | Array | Unsupported):
+        return read(own_text(x, own), kind)
+    if isinstance(own, Binary):
+        return f"('?' || lower(hex({x})))"
+    return _scalar(x, own, kind) or misfit(own_text(x, own))
+
+
+def own_text(x: str, own: Type) -> str:
+    """Text as it is; any other type, compared as text on request, by its own canonical text."""
+    if isinstance(own, Text | Json | Unsupported):
+        return _varchar(x)
+    return canonical(x, own, own)
+
+
+def misfit(text: str) -> str:
+    """A value that is not of the agreed type."""
+    return f"('?' || lower(hex({text})))"
+
+
+def _varchar(x: str) -> str:
+    return f"CAST({x} AS VARCHAR)"
+
+
+def _scalar(x: str, own: Type, kind: Type) -> str | None:
+    """None where no value of the one type is one of the other."""
+    match kind:
+        case Integer() | Boolean():
+            return _whole(x, own)
+        case Decimal(scale):
+            return _decimal(x, own, scale)
+        case Float() if isinstance(own, Float | Integer | Decimal | Boolean):
+            return _float_bits(f"CAST({x} AS DOUBLE)")
+        case Float() if isinstance(own, Bits):
+            return _float_bits(f"CAST({_bits_number(x)} AS DOUBLE)")
+        case Date():
+            return _date(x, own)
+        case Timestamp():
+            return _timestamp(x, own)
+        case Time() if isinstance(own, Time):
+            return _time(x)
+        case Bits() if isinstance(own, Bits):
+            return _varchar(x)
+        case _:
+            return None
+
+
+def _whole(x: str, own: Type) -> str | None:
+    match own:
+        case Integer():
+            return _varchar(x)
+        case Boolean():
+            return _varchar(f"CAST({x} AS TINYINT)")
+        case Bits():
+            # More bits than a HUGEINT has are left as bits.
+            return f"COALESCE({_varchar(_bits_number(x))}, {misfit(_varchar(x))})"
+        case Decimal(scale):
+            text = _trimmed_decimal(_varchar(x), scale)
+            fits = f"NOT contains({text}, '.')"
+            return f"(CASE WHEN {fits} THEN {text} ELSE {misfit(_varchar(x))} END)"
+        case Float():
+            number = f"TRY_CAST({x} AS HUGEINT)"
+            fits = f"{x} = trunc({x}) AND {number} IS NOT NULL"
+            return f"(CASE WHEN {fits} THEN {_varchar(number)} ELSE {misfit(_varchar(x))} END)"
+        case _:
+            return None
+
+
+def _bits_number(x: str) -> str:
+    """The leading 0 keeps the first bit from being a sign."""
+    return f"TRY_CAST(CAST('0' || {_varchar(x)} AS BIT) AS HUGEINT)"
+
+
+def _decimal(x: str, own: Type, scale: int | None) -> str | None:
+    match own:
+        case Decimal(known):
+            return _decimal_text(_varchar(x), known or 0, scale)
+        case Float():
+            return read(_varchar(f"CAST({x} AS DOUBLE)"), Decimal(scale))
+        case _:
+            text = _whole(x, own) or ""
+            return f"({text} || '.{'0' * scale}')" if text and scale else text or None
+
+
+def _decimal_text(text: str, known: int, scale: int | None) -> str:
+    """From a text with `known` digits after the point to one with at least `scale`."""
+    if scale is None:
+        return _trimmed_decimal(text, known)
+    if known <= scale:
+        point = "." if not known and scale else ""
+        return f"({text} || '{point}{'0' * (scale - known)}')" if known < scale else text
+    # More digits than the agreed scale stay: such a value is not what the other side holds.
+    cut = known - scale
+    kept, rest = f"left({text}, -{cut})", f"rtrim(right({text}, {cut}), '0')"
+    return f"({kept} || {rest})" if scale else f"rtrim({kept} || {rest}, '.')"
+
+
+def _trimmed_decimal(text: str, known: int | None) -> str:
+    return f"rtrim(rtrim({text}, '0'), '.')" if known else text
+
+
+def _float_bits(x: str) -> str:
+    bits = f"lower(hex(CAST(CAST({x} AS BIT) AS BLOB)))"
+    return f"(CASE WHEN isnan({x}) THEN '{_NAN}' WHEN {x} = 0 THEN '{'0' * 16}' ELSE {bits} END)"
+
+
+def _date(x: str, own: Type) -> str | None:
+    if isinstance(own, Date):
+        return f"(CASE WHEN {_is_day(x)} THEN {_varchar(x)} ELSE {misfit(_varchar(x))} END)"
+    if isinstance(own, Timestamp):
+        text = own_text(x, own)
+        midnight = f"{text} LIKE '% 00:00:00.000000'"
+        return f"(CASE WHEN {midnight} THEN left({text}, -16) ELSE {misfit(text)} END)"
+    return None
+
+
+def _is_day(x: str) -> str:
+    """Neither infinite nor before Christ."""
+    return f"isfinite({x}) AND {x} >= DATE '0001-01-01'"
+
+
+def _timestamp(x: str, own: Type) -> str | None:
+    if isinstance(own, Date):
+        text = f"{_varchar(x)} || ' 00:00:00.000000'"
+        return f"(CASE WHEN {_is_day(x)} THEN {text} ELSE {misfit(_varchar(x))} END)"
+    if not isinstance(own, Timestamp):
+        return None
+    # An instant becomes UTC here, whatever the session's zone and without the ICU extension.
+    moment = f"make_timestamp(epoch_us({x}))" if own.zone else f"TRY_CAST({x} AS TIMESTAMP)"
+    fits = f"isfinite({x}) AND {moment} >= TIMESTAMP '0001-01-01'"
+    text = _moment_text(moment)
+    return f"(CASE WHEN {fits} THEN {text} ELSE {misfit(_varchar(x))} END)"
+
+
+def _moment_text(moment: str) -> str:
+    return f"strftime({moment}, '%Y-%m-%d %H:%M:%S.%f')"
+
+
+def _time(x: str) -> str:
+    """A TIME, or an INTERVAL: hours without end, a day being 24 of them; months have no length."""
+    text = _varchar(x)
+    clock = f"rpad(CASE WHEN strlen({text}) = 8 THEN {text} || '.' ELSE {text} END, 15, '0')"
+    interval = f"TRY_CAST({x} AS INTERVAL)"
+
+    def part(name: str) -> str:
+        return f"CAST(datepart('{name}', {interval}) AS HUGEINT)"
+
+    micros = (
+        f"({part('day')} * {24 * _HOUR} + {part('hour')} * {_HOUR}"
+        f" + {part('minute')} * 60000000 + {part('microsecond')})"
+    )
+    hours, rest = f"CAST(abs(u) // {_HOUR} AS VARCHAR)", f"(abs(u) % {_HOUR})"
+    span = (
+        "CASE WHEN u < 0 THEN '-' ELSE '' END"
+        f" || lpad({hours}, {_at_least(2, hours)}, '0') || ':'"
+        f" || lpad({_varchar(f'{rest} // 60000000')}, 2, '0') || ':'"
+        f" || lpad({_varchar(f'{rest} // 1000000 % 60')}, 2, '0') || '.'"
+        f" || lpad({_varchar(f'{rest} % 1000000')}, 6, '0')"
+    )
+    months = f"datepart('year', {interval}) <> 0 OR datepart('month', {interval}) <> 0"
+    return (
+        f"(CASE WHEN typeof({x}) = 'TIME' THEN {clock}"
+        f" WHEN {months} THEN {misfit(text)} ELSE {_let('u', micros, span)} END)"
+    )
+
+
+def _at_least(width: int, text: str) -> str:
+    """A width for padding, which would otherwise cut longer texts."""
+    return f"CAST(greatest({width}, strlen({text})) AS INTEGER)"
+
+
+def _let(name: str, value: str, body: str) -> str:
+    """`body` with a name for a value that would otherwise be computed for each mention."""
+    return f"list_extract(list_transform([{value}], lambda {name}: {body}), 1)"
+
+
+def _uuid(x: str, own: Type) -> str:
+    if isinstance(own, Uuid):
+        return _varchar(x)
+    if isinstance(own, Binary):
+        digits = f"lower(hex({x}))"
+        dashed = _varchar(f"TRY_CAST({digits} AS UUID)")
+        return f"(CASE WHEN octet_length({x}) = 16 THEN {dashed} ELSE {digits} END)"
+    return f"lower({own_text(x, own)})"
+
+
+def read(text: str, kind: Type) -> str:
+    """A text read as another type on request."""
+    match kind:
+        case Integer() | Boolean():
+            return (
+                f"(CASE WHEN {_matches(text, patterns.INTEGER)} THEN {_plain_number(text, 0)}"
+                f" WHEN lower({text}) = 'true' THEN '1' WHEN lower({text}) = 'false' THEN '0'"
+                f" ELSE {misfit(text)} END)"
+            )
+        case Decimal(scale):
+            number = _plain_number(_trimmed(text), scale)
+            return _read_number(text, number, "NaN", "Infinity", "-Infinity")
+        case Float():
+            number = _float_bits(f"TRY_CAST({_trimmed(text)} AS DOUBLE)")
+            return _read_number(text, number, _NAN, "7ff0000000000000", "fff0000000000000")
+        case Date():
+            day = f"regexp_extract({text}, '^{patterns.DATE}')"
+            fits = _matches(text, f"{patterns.DATE}|{patterns.MIDNIGHT}")
+            return f"(CASE WHEN {fits} THEN {day} ELSE {misfit(text)} END)"
+        case Time():
+            hours = f"lpad(m.b, {_at_least(2, 'm.b')}, '0')"
+            found = f"m.a || {hours} || {_clock('m.c', 'm.d', 'm.e')}"
+            return _read_groups(text, patterns.TIME, "abcde", found)
+        case Timestamp(zone):
+            return _read_timestamp(text, zone)
+        case _:
+            return misfit(text)
+
+
+def _matches(text: str, pattern: str) -> str:
+    return f"regexp_full_match({text}, '{pattern}')"
+
+
+def _trimmed(text: str) -> str:
+    return f"trim({text}, {_SPACES})"
+
+
+def _read_number(text: str, number: str, nan: str, infinity: str, minus_infinity: str) -> str:
+    trimmed = _trimmed(text)
+    specials = (
+        (patterns.NOT_A_NUMBER, nan),
+        (patterns.INFINITY, infinity),
+        (patterns.MINUS_INFINITY, minus_infinity),
+    )
+    found = " ".join(
+        f"WHEN {_matches(f'lower({trimmed})', pattern)} THEN '{value}'"
+        for pattern, value in specials
+    )
+    fits = f"strlen({text}) <= {patterns.LONGEST_NUMBER} AND {_matches(trimmed, patterns.NUMBER)}"
+    return f"(CASE WHEN {fits} THEN {number} {found} ELSE {misfit(text)} END)"
+
+
+def _plain_number(text: str, scale: int | None) -> str:
+    """A number's digits moved by its exponent: no type of DuckDB holds every decimal.
+
+    `n` has sign, whole part, fraction and exponent; `d` all digits and the place of the point; `p`
+    the parts without needless zeros.
+    """
+    groups = "^([+-]?)([0-9]*)[.]?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
+    exponent = "COALESCE(TRY_CAST(n.e AS INTEGER), 0)"
+    point = f"CAST(strlen(n.w) + {exponent} AS INTEGER)"
+    moved = f"{{s: n.s, t: n.w || n.f, p: {point}, z: greatest({point}, 0)}}"
+    whole = "ltrim(rpad(left(d.t, d.z), d.z, '0'), '0')"
+    fraction = "rtrim(repeat('0', greatest(-d.p, 0)) || substr(d.t, d.z + 1), '0')"
+    parts = f"{{s: d.s, w: {whole}, f: {fraction}}}"
+    padded = f"rpad(p.f, {_at_least(scale, 'p.f')}, '0')" if scale else "p.f"
+    sign = "CASE WHEN p.s = '-' AND p.w || p.f <> '' THEN '-' ELSE '' END"
+    final = (
+        f"{sign} || CASE WHEN p.w = '' THEN '0' ELSE p.w END"
+        f" || CASE WHEN {padded} = '' THEN '' ELSE '.' || {padded} END"
+    )
+    match = f"regexp_extract({text}, '{groups}', ['s', 'w', 'f', 'e'])"
+    return _let("n", match, _let("d", moved, _let("p", parts, final)))
+
+
+def _clock(minutes: str, seconds: str, fraction: str) -> str:
+    return f"':' || {minutes} || ':' || {_or_zero(seconds)} || '.' || rpad({fraction}, 6, '0')"
+
+
+def _or_zero(group: str) -> str:
+    return f"CASE WHEN {group} = '' THEN '00' ELSE {group} END"
+
+
+def _read_groups(text: str, pattern: str, names: str, found: str) -> str:
+    listed = ", ".join(f"'{name}'" for name in names)
+    match = f"regexp_extract({text}, '^{pattern}$', [{listed}])"
+    fits = _matches(text, pattern)
+    return f"(CASE WHEN {fits} THEN {_let('m', match, found)} ELSE {misfit(text)} END)"
+
+
+def _read_timestamp(text: str, zone: bool) -> str:
+    hours, minutes = _or_zero("m.b"), _or_zero("m.c")
+    moment = f"m.a || ' ' || {hours} || {_clock(minutes, 'm.d', 'm.e')}"
+    found = moment
+    if zone:
+        utc = f"make_timestamp(epoch_us(TRY_CAST({moment} || m.f AS TIMESTAMPTZ)))"
+        inside = f"{utc} >= TIMESTAMP '0001-01-01' AND {utc} < TIMESTAMP '10000-01-01'"
+        real = f"{_matches(text, patterns.REAL_INSTANT)} AND left({text}, 4) <> '0000' AND {inside}"
+        found = (
+            f"CASE WHEN m.f IN ('', 'Z', 'UTC') THEN {moment}"
+            f" WHEN {real} THEN {_moment_text(utc)} ELSE {misfit(text)} END"
+        )
+    return _read_groups(text, patterns.TIMESTAMP, "abcdef", found)
