@@ -37,7 +37,7 @@ def exactly(bound: float) -> Goal:
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value. Without a goal it is information: its goal is `-`, and it is never short."""
+    """A measured value. One without a goal is information: it shows `-` and is never short."""
 
     name: str
     value: float

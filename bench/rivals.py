@@ -22,7 +22,7 @@ def sync_diff_digest(table: str, columns: Sequence[str]) -> str:
 
 
 def reladiff(pair: Pair) -> int:
-    """Runs the whole command, its settings at their defaults; gives the number of differing rows."""
+    """Runs the whole command with its default settings; gives the number of differing rows."""
     program = Path(sys.executable).with_name("reladiff")
     command = [str(program)]
     for side, table in ((pair.source, pair.source_table), (pair.target, pair.target_table)):

@@ -19,7 +19,7 @@ from truecopy.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from py4j.java_gateway import JavaGateway
+    from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17

@@ -114,6 +114,7 @@ DOCUMENTS = [
         st.just("1"),
         ('"\\ud800"', '{"\\udc00":1}', '"\\ude42\\ud83d"', '{"a":1,"a":2}', '{"b":0,"a":1,"a":2}'),
         mariadb=Storage("LONGTEXT"),
+        duckdb=Storage("VARCHAR"),  # its JSON refuses them
     ),
 ]
 

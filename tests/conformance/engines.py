@@ -10,6 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,6 +43,10 @@ class Engine(ABC):
     @abstractmethod
     def make(self, table: str, storage: Storage, rows: Rows) -> None:
         """A table `(id integer primary key, v TYPE)` with these rows; an older one is dropped."""
+
+    def execute(self, *statements: str) -> None:
+        """Runs statements through the raw driver."""
+        raise NotImplementedError
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -113,6 +118,10 @@ class Served(Engine):
 
     setup: tuple[str, ...] = ()
 
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.database.execute(statement)
+
     def insert(self, cursor: Any, statement: str, rows: Sequence[tuple[int, object]]) -> None:
         cursor.executemany(statement, rows)
 
@@ -152,6 +161,10 @@ class SQLiteEngine(Engine):
             )
             connection.commit()
 
+    def execute(self, *statements: str) -> None:
+        with closing(sqlite3.connect(self.file)) as connection:
+            connection.executescript(";".join(statements))
+
 
 class DuckDBEngine(Engine):
     """DuckDB; the file is closed before Truecopy opens it."""
@@ -168,12 +181,20 @@ class DuckDBEngine(Engine):
             for statement in storage.before:
                 connection.execute(statement)
             connection.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, v {storage.ddl})")
-            stored = [[key, None if v is None else storage.store(v)] for key, v in rows]
+            stored = [(key, None if v is None else storage.store(v)) for key, v in rows]
             connection.begin()
-            connection.executemany(
-                f"INSERT INTO {table} VALUES (?, {storage.place.format('?')})", stored
-            )
+            for at in range(
+                0, len(stored), 500
+            ):  # one statement a row would take a millisecond each
+                part = stored[at : at + 500]
+                places = ", ".join([f"(?, {storage.place.format('?')})"] * len(part))
+                connection.execute(f"INSERT INTO {table} VALUES {places}", [*chain(*part)])
             connection.commit()
+
+    def execute(self, *statements: str) -> None:
+        with closing(duckdb.connect(str(self.file))) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
 
 class LakeEngine(Engine):

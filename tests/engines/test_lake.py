@@ -50,8 +50,9 @@ TEXTS = [
     "2024-02-30 00:00:00+01", "0001-01-01 00:00:00+01", "9999-12-31 23:59:59-01",
     "0000-01-01 00:00:00+00", "2024-01-01 00:00:00+24:00", "12024-01-01", "1.50", "1.", ".5", ".",
     "-0.0", "00.10", "0x10", "1f", "NaN", "-inf", "1e400", "5e-324", "0e5", "9" * 50, "TRUE", "yes",
-    "12:00", "1:02:03", "-838:59:59.5", "0101", "🙂e\u0301", "a\nb", "5\n", "2024-01-01\n",
-    " 1.5\t", "\u00a01.5", "a'b\\c\"d", "NULL", "?61", "trail  ", "nul\0x", '{"b": 1, "a": 1.0}', "ABCD-ef",
+    "12:00", "1:02:03", "-838:59:59.5", "0101", "🙂e\u0301", "a\nb", "a\r\nb", '"\r\n"', "5\n",
+    "2024-01-01\n", " 1.5\t", "\u00a01.5", "a'b\\c\"d", "NULL", "?61", "trail  ", "nul\0x",
+    '{"b": 1, "a": 1.0}', "ABCD-ef",
 ]  # fmt: skip
 TYPES: list[Type] = [
     Integer(), Boolean(), Decimal(2), Decimal(None), Float(), Date(), Time(), Timestamp(False),
@@ -98,6 +99,11 @@ TYPED: list[tuple[pa.DataType, list[object], list[Type]]] = [
         [dt.datetime(1, 1, 1, tzinfo=UTC), dt.datetime(1582, 10, 10, 1, tzinfo=UTC), None],
         [Timestamp(zone=True)],
     ),
+    (
+        pa.time64("us"),
+        [dt.time(0), dt.time(23, 59, 59, 999999), dt.time(1, 2, 3, 100), None],
+        [Time()],
+    ),
     (pa.string(), ["", "a,b;1", "é\u0301🙂", "nul\0", "a'\\\"\r\n", "x ", None], [Text(), Json()]),
     (pa.binary(), [b"", b"\0\xff", b"abc", bytes(16), None], [Binary(), Text(), Uuid()]),
     (
@@ -130,56 +136,76 @@ def read(folder: Path, table: str) -> list[tuple[str | None, ...]]:
     return rows(session, relation(session, table, *(Text() for _ in columns)))
 
 
-def check_against_model(session: Lake, table: str, kind: Type, values: list[object]) -> None:
-    side = relation(session, table, Integer(), kind)
-    texts = {int(row[0]): row[1] for row in session.row_frame(side).collect()}
-    assert texts == {i: canonical_text(value, kind) for i, value in enumerate(values)}
-    found = {int(row.k0): row.fingerprint for row in session.fingerprint_frame(side).collect()}
-    for i, value in enumerate(values):
+def check_against_model(session: Lake, side: Relation, stored: list[list[object]]) -> None:
+    """The frames of a relation whose first column counts the rows, and what is stored in each."""
+    expected: dict[str | None, list[str | None]] = {
+        str(row[0]): [canonical_text(v, k) for v, k in zip(row, side.types, strict=True)]
+        for row in stored
+    }
+    texts = {row[0]: list(row) for row in session.row_frame(side).collect()}
+    wrong = {
+        (i, str(kind)): (found, wanted)
+        for i, row in expected.items()
+        for found, wanted, kind in zip(texts[i], row, side.types, strict=True)
+        if found != wanted
+    }
+    assert not wrong
+    assert len(texts) == len(expected)
+    kinds = [side.types[i] for i in side.pushed]
+    for row in session.fingerprint_frame(side).collect():
+        value = fingerprint([expected[row.k0][i] for i in side.pushed], kinds)
         if side.deferred:
-            key = fingerprint([str(i)], [Integer()])
-            expected = deferred.fold(key, [None if value is None else str(value)], side)
-        else:
-            expected = fingerprint([str(i), texts[i]], side.types)
-        assert found[i] == expected
+            value = deferred.fold(value, [expected[row.k0][i] for i in side.deferred], side)
+        assert row.fingerprint == value
 
 
-@pytest.fixture(scope="module")
-def texts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("texts")
-    fields = ["" if text is None else '"' + text.replace('"', '""') + '"' for text in TEXTS]
-    lines = ["id,x", *(f"{i},{field}" for i, field in enumerate(fields))]
-    (folder / "commas.csv").write_bytes("\n".join([*lines, ""]).encode())
-    documents = [json.dumps({"id": i, "x": text}) for i, text in enumerate(TEXTS)]
-    (folder / "lines.jsonl").write_text("\n".join(documents))
-    return folder
-
-
-@pytest.mark.parametrize("kind", TYPES, ids=str)
-@pytest.mark.parametrize("table", ["commas", "lines"])
+@pytest.mark.parametrize("table", ["unix", "windows", "lines"])
 def test_a_text_is_read_as_the_model_reads_it(
-    spark: SparkSession, texts_folder: Path, table: str, kind: Type
+    spark: SparkSession, tmp_path: Path, table: str
 ) -> None:
-    check_against_model(lake(texts_folder), table, kind, list(TEXTS))
+    stored = [text for text in TEXTS if table != "windows" or "\0" not in (text or "")]
+    fields = ["" if text is None else '"' + text.replace('"', '""') + '"' for text in stored]
+    lines = ["id,x", *(f"{i},{field}" for i, field in enumerate(fields)), ""]
+    (tmp_path / "unix.csv").write_bytes("\n".join(lines).encode())
+    (tmp_path / "windows.csv").write_bytes("\r\n".join(lines).encode())
+    documents = [json.dumps({"id": i, "x": text}) for i, text in enumerate(stored)]
+    (tmp_path / "lines.jsonl").write_text("\n".join(documents))
+    session = lake(tmp_path)
+    name = TableName(None, table)
+    key, column = session.describe(name).columns
+    columns = (key, *(column for _ in TYPES))
+    side = Relation(session.endpoint, (name,), columns, (Integer(), *TYPES), 1)
+    rows: list[list[object]] = [[i, *(text for _ in TYPES)] for i, text in enumerate(stored)]
+    check_against_model(session, side, rows)
 
 
-@pytest.mark.parametrize(("native", "values", "kinds"), TYPED, ids=[str(t[0]) for t in TYPED])
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_a_typed_value_has_the_text_of_the_model(
-    spark: SparkSession,
-    tmp_path: Path,
-    native: pa.DataType,
-    values: list[object],
-    kinds: list[Type],
-    ansi: str,
+    spark: SparkSession, tmp_path: Path, ansi: str
 ) -> None:
-    ids = pa.array(range(len(values)), pa.int64())
-    pq.write_table(pa.table({"id": ids, "x": pa.array(values, native)}), tmp_path / "t.parquet")
+    height = max(len(values) for _, values, _ in TYPED)
+    padded = [values + [None] * (height - len(values)) for _, values, _ in TYPED]
+    table = {"id": pa.array(range(height), pa.int64())}
+    for i, (native, _, _) in enumerate(TYPED):
+        table[f"x{i}"] = pa.array(padded[i], native)
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
+    spark.conf.set("spark.sql.timeType.enabled", "true")
     try:
-        for kind in kinds:
-            check_against_model(lake(tmp_path), "t", kind, values)
+        session = lake(tmp_path)
+        name = TableName(None, "t")
+        key, *columns = session.describe(name).columns
+        pairs = [(i, kind) for i, (_, _, kinds) in enumerate(TYPED) for kind in kinds]
+        side = Relation(
+            session.endpoint,
+            (name,),
+            (key, *(columns[i] for i, _ in pairs)),
+            (Integer(), *(kind for _, kind in pairs)),
+            1,
+        )
+        stored = [[row, *(padded[i][row] for i, _ in pairs)] for row in range(height)]
+        check_against_model(session, side, stored)
     finally:
         spark.conf.set("spark.sql.ansi.enabled", str(before))
 
@@ -230,6 +256,17 @@ def test_an_empty_field_is_null_and_a_quoted_one_is_empty(
     assert [column.name for column in columns] == ["id", "café"]
 
 
+def test_what_spark_would_change_in_silence_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"id,x\r\n1,a\0b\r\n")
+    with pytest.raises(UsageError, match="holds the character NUL"):
+        read(tmp_path, "t")
+    (tmp_path / "u").mkdir()
+    (tmp_path / "u" / "1.csv").write_bytes(b"id\r\n1\r\n")
+    (tmp_path / "u" / "2.csv").write_bytes(b"id\n1\n")
+    with pytest.raises(UsageError, match="CRLF in some files"):
+        read(tmp_path, "u")
+
+
 def test_bytes_that_are_not_utf8_are_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"id,x\n1,a\xff\n2,\xef\xbf\xbd\n")
     assert read(tmp_path, "t") == [("1", "61ff"), ("2", "\ufffd")]
@@ -265,7 +302,7 @@ def test_json_values_stay_as_they_are_written(spark: SparkSession, tmp_path: Pat
     expected = [("1", "1.50", document, None, "true"), ("2", None, None, "", None)]
     assert read(tmp_path, "t") == expected
     (tmp_path / "t.json").write_text('{"id": 1}\n{"id": \n')
-    with pytest.raises(CannotFinish, match="Malformed"):
+    with pytest.raises(CannotFinish, match="Unexpected end-of-input"):
         read(tmp_path, "t")
 
 

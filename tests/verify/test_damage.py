@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 ENGINES = ("mariadb", "postgresql", "sqlite", "duckdb", "lake")
 ALL = tables()
 
-ROW_NAMES = {key: damage.name for damage, keys in zip(DAMAGES, ALL.keys, strict=True) for key in keys}
+ROW_NAMES = {
+    key: damage.name for damage, keys in zip(DAMAGES, ALL.keys, strict=True) for key in keys
+}
 
 
 @dataclass(frozen=True)

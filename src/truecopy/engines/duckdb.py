@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import RelationalSession
+from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.table import Table, TableName
@@ -158,4 +158,6 @@ def _explain(error: duckdb.Error, endpoint: Endpoint) -> TruecopyError:
         return CannotFinish(f"cannot open {endpoint}: {message}; is it a whole, plain DuckDB file?")
     if isinstance(error, duckdb.CatalogException | duckdb.BinderException | duckdb.ParserException):
         return UsageError(f"{endpoint} refused a statement: {message}")
+    if isinstance(error, duckdb.ConversionException):
+        return NotAValue(f"{endpoint}: {message}")
     return CannotFinish(f"{endpoint}: {message}")

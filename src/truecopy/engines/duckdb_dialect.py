@@ -89,7 +89,7 @@ class DuckDBDialect:
         return '"' + name.replace('"', '""') + '"'
 
     def canonical(self, column: Column, kind: Type) -> str:
-        return canonical(self.quote(column.name), column.type, kind)
+        return canonical(self.quote(column.name), column.native, column.type, kind)
 
     def as_text(self, expression: str) -> str:
         return expression

@@ -32,33 +32,35 @@ _SPACES = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"
 _HOUR = 3_600_000_000
 
 
-def canonical(x: str, own: Type, kind: Type, depth: int = 0) -> str:
+def canonical(x: str, native: str, own: Type, kind: Type, depth: int = 0) -> str:
     """The canonical text of an expression whose column is of type `own`, under the type `kind`."""
     match kind:
         case Text() | Json():
-            return own_text(x, own)
+            return own_text(x, native, own)
         case Binary():
-            return f"lower(hex({x if isinstance(own, Binary) else own_text(x, own)}))"
+            value = x if isinstance(own, Binary) else own_text(x, native, own)
+            return f"lower(hex({value}))"
         case Uuid():
-            return _uuid(x, own)
+            return _uuid(x, native, own)
         case Array(element) if isinstance(own, Array):
-            item = canonical(f"e{depth}", own.element, element, depth + 1)
+            inner = native.rpartition("[")[0]
+            item = canonical(f"e{depth}", inner, own.element, element, depth + 1)
             sized = f"COALESCE(CAST(strlen({item}) AS VARCHAR) || ':' || {item}, '-')"
             return f"array_to_string(list_transform({x}, lambda e{depth}: {sized}), '')"
         case Array():
-            return own_text(x, own)
+            return own_text(x, native, own)
     if isinstance(own, Text | Json | Uuid | Array | Unsupported):
-        return read(own_text(x, own), kind)
+        return read(own_text(x, native, own), kind)
     if isinstance(own, Binary):
         return f"('?' || lower(hex({x})))"
-    return _scalar(x, own, kind) or misfit(own_text(x, own))
+    return _scalar(x, native, own, kind) or misfit(own_text(x, native, own))
 
 
-def own_text(x: str, own: Type) -> str:
+def own_text(x: str, native: str, own: Type) -> str:
     """Text as it is; any other type, compared as text on request, by its own canonical text."""
     if isinstance(own, Text | Json | Unsupported):
         return _varchar(x)
-    return canonical(x, own, own)
+    return canonical(x, native, own, own)
 
 
 def misfit(text: str) -> str:
@@ -70,30 +72,30 @@ def _varchar(x: str) -> str:
     return f"CAST({x} AS VARCHAR)"
 
 
-def _scalar(x: str, own: Type, kind: Type) -> str | None:
+def _scalar(x: str, native: str, own: Type, kind: Type) -> str | None:
     """None where no value of the one type is one of the other."""
     match kind:
         case Integer() | Boolean():
-            return _whole(x, own)
+            return _whole(x, native, own)
         case Decimal(scale):
-            return _decimal(x, own, scale)
+            return _decimal(x, native, own, scale)
         case Float() if isinstance(own, Float | Integer | Decimal | Boolean):
             return _float_bits(f"CAST({x} AS DOUBLE)")
         case Float() if isinstance(own, Bits):
             return _float_bits(f"CAST({_bits_number(x)} AS DOUBLE)")
         case Date():
-            return _date(x, own)
+            return _date(x, native, own)
         case Timestamp():
             return _timestamp(x, own)
         case Time() if isinstance(own, Time):
-            return _time(x)
+            return _interval(x) if native == "INTERVAL" else _time(x)
         case Bits() if isinstance(own, Bits):
             return _varchar(x)
         case _:
             return None
 
 
-def _whole(x: str, own: Type) -> str | None:
+def _whole(x: str, native: str, own: Type) -> str | None:
     match own:
         case Integer():
             return _varchar(x)
@@ -103,9 +105,9 @@ def _whole(x: str, own: Type) -> str | None:
             # More bits than a HUGEINT has are left as bits.
             return f"COALESCE({_varchar(_bits_number(x))}, {misfit(_varchar(x))})"
         case Decimal(scale):
-            text = _trimmed_decimal(_varchar(x), scale)
-            fits = f"NOT contains({text}, '.')"
-            return f"(CASE WHEN {fits} THEN {text} ELSE {misfit(_varchar(x))} END)"
+            plain = _digits(x, native)
+            text = _trimmed_decimal(plain, scale)
+            return f"(CASE WHEN contains({text}, '.') THEN {misfit(plain)} ELSE {text} END)"
         case Float():
             number = f"TRY_CAST({x} AS HUGEINT)"
             fits = f"{x} = trunc({x}) AND {number} IS NOT NULL"
@@ -119,15 +121,22 @@ def _bits_number(x: str) -> str:
     return f"TRY_CAST(CAST('0' || {_varchar(x)} AS BIT) AS HUGEINT)"
 
 
-def _decimal(x: str, own: Type, scale: int | None) -> str | None:
+def _decimal(x: str, native: str, own: Type, scale: int | None) -> str | None:
     match own:
         case Decimal(known):
-            return _decimal_text(_varchar(x), known or 0, scale)
+            return _decimal_text(_digits(x, native), known or 0, scale)
         case Float():
             return read(_varchar(f"CAST({x} AS DOUBLE)"), Decimal(scale))
         case _:
-            text = _whole(x, own) or ""
+            text = _whole(x, native, own) or ""
             return f"({text} || '.{'0' * scale}')" if text and scale else text or None
+
+
+def _digits(x: str, native: str) -> str:
+    """A decimal as DuckDB prints it, with the 0 that it leaves out where all digits are fraction."""
+    width, _, scale = native.removeprefix("DECIMAL(").removesuffix(")").partition(",")
+    text = _varchar(x)
+    return f"regexp_replace({text}, '^(-?)[.]', '\\10.')" if int(width) == int(scale) else text
 
 
 def _decimal_text(text: str, known: int, scale: int | None) -> str:
@@ -152,11 +161,11 @@ def _float_bits(x: str) -> str:
     return f"(CASE WHEN isnan({x}) THEN '{_NAN}' WHEN {x} = 0 THEN '{'0' * 16}' ELSE {bits} END)"
 
 
-def _date(x: str, own: Type) -> str | None:
+def _date(x: str, native: str, own: Type) -> str | None:
     if isinstance(own, Date):
         return f"(CASE WHEN {_is_day(x)} THEN {_varchar(x)} ELSE {misfit(_varchar(x))} END)"
     if isinstance(own, Timestamp):
-        text = own_text(x, own)
+        text = own_text(x, native, own)
         midnight = f"{text} LIKE '% 00:00:00.000000'"
         return f"(CASE WHEN {midnight} THEN left({text}, -16) ELSE {misfit(text)} END)"
     return None
@@ -185,13 +194,15 @@ def _moment_text(moment: str) -> str:
 
 
 def _time(x: str) -> str:
-    """A TIME, or an INTERVAL: hours without end, a day being 24 of them; months have no length."""
     text = _varchar(x)
-    clock = f"rpad(CASE WHEN strlen({text}) = 8 THEN {text} || '.' ELSE {text} END, 15, '0')"
-    interval = f"TRY_CAST({x} AS INTERVAL)"
+    return f"rpad(CASE WHEN strlen({text}) = 8 THEN {text} || '.' ELSE {text} END, 15, '0')"
+
+
+def _interval(x: str) -> str:
+    """Hours without end, a day being 24 of them; months have no fixed length."""
 
     def part(name: str) -> str:
-        return f"CAST(datepart('{name}', {interval}) AS HUGEINT)"
+        return f"CAST(datepart('{name}', {x}) AS HUGEINT)"
 
     micros = (
         f"({part('day')} * {24 * _HOUR} + {part('hour')} * {_HOUR}"
@@ -205,11 +216,8 @@ def _time(x: str) -> str:
         f" || lpad({_varchar(f'{rest} // 1000000 % 60')}, 2, '0') || '.'"
         f" || lpad({_varchar(f'{rest} % 1000000')}, 6, '0')"
     )
-    months = f"datepart('year', {interval}) <> 0 OR datepart('month', {interval}) <> 0"
-    return (
-        f"(CASE WHEN typeof({x}) = 'TIME' THEN {clock}"
-        f" WHEN {months} THEN {misfit(text)} ELSE {_let('u', micros, span)} END)"
-    )
+    months = f"datepart('year', {x}) <> 0 OR datepart('month', {x}) <> 0"
+    return f"(CASE WHEN {months} THEN {misfit(_varchar(x))} ELSE {_let('u', micros, span)} END)"
 
 
 def _at_least(width: int, text: str) -> str:
@@ -222,14 +230,14 @@ def _let(name: str, value: str, body: str) -> str:
     return f"list_extract(list_transform([{value}], lambda {name}: {body}), 1)"
 
 
-def _uuid(x: str, own: Type) -> str:
+def _uuid(x: str, native: str, own: Type) -> str:
     if isinstance(own, Uuid):
         return _varchar(x)
     if isinstance(own, Binary):
         digits = f"lower(hex({x}))"
         dashed = _varchar(f"TRY_CAST({digits} AS UUID)")
         return f"(CASE WHEN octet_length({x}) = 16 THEN {dashed} ELSE {digits} END)"
-    return f"lower({own_text(x, own)})"
+    return f"lower({own_text(x, native, own)})"
 
 
 def read(text: str, kind: Type) -> str:

@@ -6,12 +6,14 @@ columns that only some files have, folders below the first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truecopy.engines.spark_dialect import quote
@@ -154,6 +156,7 @@ def _read_csv(spark: SparkSession, files: Files, endpoint: Endpoint) -> DataFram
     options: dict[str, str | bool] = {
         "header": True,
         "multiLine": True,
+        "lineSep": _line_end(files),
         "sep": endpoint.option("sep", ","),
         "quote": '"',
         "escape": '"',
@@ -165,6 +168,13 @@ def _read_csv(spark: SparkSession, files: Files, endpoint: Endpoint) -> DataFram
         "columnPruning": False,
         "recursiveFileLookup": files.nested,
     }
+    if options["lineSep"] == "\r\n":
+        raw = spark.read.option("recursiveFileLookup", files.nested).text(str(files.path))
+        if raw.where(raw.value.contains("\0")).limit(1).count():
+            raise UsageError(
+                f"{files.path} holds the character NUL, which Spark drops where lines end in CRLF:"
+                " end its lines in LF"
+            )
     frame = spark.read.options(**options).csv(str(files.path))
     if not frame.columns:
         raise UsageError(f"{files.path} has no header line with the names of the columns")
@@ -202,6 +212,19 @@ def _with_text(frame: DataFrame, columns: Sequence[str]) -> StructType:
             for field in frame.schema.fields
         ]
     )
+
+
+def _line_end(files: Files) -> str:
+    """How lines end in all files; left to find out itself, Spark would change ends inside quotes."""
+    ends = set()
+    for file in files.files:
+        with pa.input_stream(file) as stream:  # unpacks what is packed
+            header = re.sub(rb'"[^"]*"', b"", stream.read(1 << 20))
+        found = re.search(rb"\r?\n", header)
+        ends.add(found[0].decode() if found else "\n")
+    if len(ends) > 1:
+        raise UsageError(f"lines of {files.path} end in CRLF in some files and in LF in others")
+    return next(iter(ends), "\n")
 
 
 def _data_files(folder: Path) -> Iterator[Path]:

@@ -94,7 +94,11 @@ class MySQL(RelationalSession):
         inner = sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets)
         names = [f"k{i}" for i in range(relation.key_width)] + ["f"]
         hexed = [i for i, kind in enumerate(relation.key_types) if is_free_text(kind)]
-        texts = [f"HEX({name})" if i in hexed else name for i, name in enumerate(names)]
+        # An empty place is NULL: no other canonical text is empty, and free text starts with an x.
+        texts = [
+            f"IFNULL(CONCAT('x',HEX({name})),'')" if i in hexed else f"IFNULL({name},'')"
+            for i, name in enumerate(names)
+        ]
         packed = ",',',".join(texts)
         statement = Statement(
             f"SELECT COUNT(*), GROUP_CONCAT({packed} SEPARATOR '\\n') FROM ({inner.sql}) AS p",
@@ -109,7 +113,7 @@ class MySQL(RelationalSession):
             read_options=pa_csv.ReadOptions(column_names=names),
             convert_options=pa_csv.ConvertOptions(
                 column_types={**dict.fromkeys(names, pa.string()), "f": pa.int64()},
-                strings_can_be_null=False,
+                strings_can_be_null=True, null_values=[""],
             ),
         )
         if found.num_rows != int(count):
@@ -117,7 +121,9 @@ class MySQL(RelationalSession):
                 f"{self.endpoint} cut a result short: {found.num_rows} of {count} rows; raise max_allowed_packet"
             )
         for i in hexed:
-            plain = [bytes.fromhex(text).decode() for text in found.column(i).to_pylist()]
+            plain = [
+                text and bytes.fromhex(text[1:]).decode() for text in found.column(i).to_pylist()
+            ]
             found = found.set_column(i, names[i], pa.array(plain, pa.string()))
         return found
 

@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import RelationalSession
+from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Relation
@@ -42,6 +42,7 @@ _PASSED_ON = (
     "options",
 )
 _BLOCK = 1 << 20
+_NOT_A_VALUE = ("22P02", "22003", "22007", "22008")
 
 
 class PostgreSQL(RelationalSession):
@@ -269,6 +270,8 @@ def _explain(error: psycopg.Error, endpoint: Endpoint, *, lost: bool = False) ->
         return CannotFinish(
             f"{endpoint.user or 'the user'} may not do that on {endpoint}: {message}; {remedy}"
         )
+    if code in _NOT_A_VALUE:
+        return NotAValue(f"{endpoint}: {message}")
     if code == "40001":
         return CannotFinish(f"{endpoint} gave up: {message}; run the same command again to go on")
     if code.startswith("42"):

@@ -26,6 +26,10 @@ from truecopy.model.table import TableName
 KEYS_PER_QUERY = 1000
 
 
+class NotAValue(CannotFinish):
+    """A text that the column's type refuses, such as a key of the other side that is no UUID."""
+
+
 class RelationalSession(ABC):
     """One connection to a database that speaks SQL."""
 
@@ -128,7 +132,15 @@ class RelationalSession(ABC):
             for table in relation.tables
             for batch in batches
         ]
-        return self._rows(relation, statements)
+        try:
+            return self._rows(relation, statements)
+        except NotAValue:
+            # Such a key is not in this database; the others may be.
+            if len(keys) == 1:
+                return self._rows(relation, [])
+            half = len(keys) // 2
+            parts = [self.rows_by_key(relation, part) for part in (keys[:half], keys[half:])]
+            return pa.concat_tables(parts)
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
         names = [*_row_names(relation), "f"]

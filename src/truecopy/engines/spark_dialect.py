@@ -103,7 +103,7 @@ def fingerprint_sql(texts: Sequence[str], types: Sequence[Type]) -> str:
 
 def _text(x: str, own: Type, kind: Type) -> str:
     match own, kind:
-        case Text(), _:
+        case ((Text() | Unknown()), _):
             return parse_sql(x, kind, shown=_valid(x))
         case Binary(), Binary():
             return f"lower(hex({x}))"

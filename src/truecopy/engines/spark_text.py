@@ -67,7 +67,29 @@ def parse_sql(text: str, kind: Type, shown: str | None = None) -> str:
             return f"lower({shown or text})"
         case _:
             return shown or text
-    return let(text, lambda x: f"coalesce({parse(x)}, concat('?', lower(hex({shown or x}))))")
+    return let(
+        text,
+        lambda x: (
+            f"coalesce({_shortcut(x, kind)}{parse(x)}, concat('?', lower(hex({shown or x}))))"
+        ),
+    )
+
+
+def _shortcut(x: str, kind: Type) -> str:
+    """The texts that most files hold: canonical already, or without a fraction of the second."""
+    seconds = "[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
+    match kind:
+        case Integer() | Boolean():
+            pattern = "(0|-?[1-9][0-9]*)"
+        case Decimal(scale):
+            fraction = rf"\.[0-9]{{{scale}}}([0-9]*[1-9])?" if scale else r"(\.[0-9]*[1-9])?"
+            pattern = rf"(?!-[0.]+\z)-?(0|[1-9][0-9]*){fraction}"
+        case Timestamp():
+            whole = rf"CASE WHEN {x} RLIKE r'\A{seconds}\z' THEN concat({x}, '.000000') END, "
+            return whole + rf"CASE WHEN {x} RLIKE r'\A{seconds}\.[0-9]{{6}}\z' THEN {x} END, "
+        case _:
+            return ""
+    return rf"CASE WHEN {x} RLIKE r'\A{pattern}\z' THEN {x} END, "
 
 
 def float_bits_sql(number: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.accumulators import AccumulatorParam
 
 from truecopy import spark as spark_settings
-from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Chunk
 from truecopy.verify.compare import ChunkResult, compare_chunk
 from truecopy.verify.matching import Comparison
@@ -117,6 +118,8 @@ def explain_spark(error: BaseException) -> TruecopyError:
     log = spark_settings.log_file()
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{error}\n")
+    if ours := re.search(r"truecopy\.model\.errors\.(\w+): (.*)", str(error)):
+        return (UsageError if ours[1] != "CannotFinish" else CannotFinish)(ours[2])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error:" in line or "Exception:" in line]
     cause = next(

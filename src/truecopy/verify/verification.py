@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from truecopy import spark as spark_settings
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Digests, Introspects, Reads, Replicates, Session
@@ -271,10 +274,16 @@ class _Verification:
             yield from runner.run_on_spark(self._session(), todo, self.comparisons, self.options)
         for number in framed:
             self.record.forget(number)
-            comparison = self.comparisons[number]
-            yield from compare_by_buckets(
-                self._session(), comparison, number, (self.source, self.target), self.options
-            )
+            try:
+                yield from compare_by_buckets(
+                    self._session(),
+                    self.comparisons[number],
+                    number,
+                    (self.source, self.target),
+                    self.options,
+                )
+            except (Py4JError, PySparkException) as error:
+                raise runner.explain_spark(error) from error
             yield ChunkResult(number, _LAST, Digest(), Digest())
 
     def _session(self) -> SparkSession:
