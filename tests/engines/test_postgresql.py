@@ -320,7 +320,7 @@ def test_errors_are_one_line_without_secrets(
 ) -> None:
     known = parse_endpoint(postgres_db.url)
     _refused(UsageError, "check the user", replace(known, user="nobody", password="geheim"))
-    _refused(UsageError, "no database nowhere", replace(known, path="/nowhere", password="geheim"))
+    _refused(UsageError, "no database nowhere", replace(known, path="/nowhere"))
     _refused(CannotFinish, "cannot connect", replace(known, port=1, password="geheim"))
     postgres_db.execute("CREATE TABLE t (id int PRIMARY KEY)")
     with PostgreSQL(as_role(postgres_db, role)) as plain:

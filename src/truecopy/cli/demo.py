@@ -118,7 +118,7 @@ def _verify(source: Path, target: Path) -> Report:
 
 def _expect(report: Report, planted: set[tuple[str, str, str]]) -> None:
     found = {
-        (table.source, ",".join(difference.key), difference.kind)
+        (table.source, ",".join(str(text) for text in difference.key), difference.kind)
         for table in report.tables
         for difference in report.differences(table)
     }

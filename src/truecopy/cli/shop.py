@@ -23,8 +23,41 @@ CREATE TABLE order_lines (
     order_id INTEGER NOT NULL REFERENCES orders (id), line INTEGER NOT NULL, sku VARCHAR(20) NOT NULL,
     quantity INTEGER NOT NULL, price DECIMAL(12,2) NOT NULL, PRIMARY KEY (order_id, line)) WITHOUT ROWID;
 """
-_FIRST = ["Ada", "Björn", "Chloé", "Dmitri", "Élise", "Fatima", "Grace", "Hiroshi", "Ines", "João", "Kwame", "Łucja", "Mia", "Noor", "Olga", "Priya", "Søren"]
-_LAST = ["Andersson", "Brown", "Chen", "Diaz", "Eriksen", "Fischer", "García", "Haddad", "Ivanova", "Jansen", "Kim", "Lefèvre", "Müller", "Novák"]
+_FIRST = [
+    "Ada",
+    "Björn",
+    "Chloé",
+    "Dmitri",
+    "Élise",
+    "Fatima",
+    "Grace",
+    "Hiroshi",
+    "Ines",
+    "João",
+    "Kwame",
+    "Łucja",
+    "Mia",
+    "Noor",
+    "Olga",
+    "Priya",
+    "Søren",
+]
+_LAST = [
+    "Andersson",
+    "Brown",
+    "Chen",
+    "Diaz",
+    "Eriksen",
+    "Fischer",
+    "García",
+    "Haddad",
+    "Ivanova",
+    "Jansen",
+    "Kim",
+    "Lefèvre",
+    "Müller",
+    "Novák",
+]
 _CITIES = [
     "Malmö",
     "Kraków",

@@ -113,7 +113,8 @@ class MySQL(RelationalSession):
             read_options=pa_csv.ReadOptions(column_names=names),
             convert_options=pa_csv.ConvertOptions(
                 column_types={**dict.fromkeys(names, pa.string()), "f": pa.int64()},
-                strings_can_be_null=True, null_values=[""],
+                strings_can_be_null=True,
+                null_values=[""],
             ),
         )
         if found.num_rows != int(count):

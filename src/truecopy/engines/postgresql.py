@@ -176,11 +176,12 @@ class PostgreSQL(RelationalSession):
         return describe_table(self.fetch, self.dialect, self.endpoint, name)
 
     def position(self) -> str | None:
+        """Behind every commit that can be seen, also of those that do not wait for the disk."""
         try:
             ((position,),) = self.fetch(
                 Statement(
                     "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
-                    " ELSE pg_current_wal_lsn() END::text"
+                    " ELSE pg_current_wal_insert_lsn() END::text"
                 )
             )
         except TruecopyError:

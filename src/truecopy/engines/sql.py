@@ -149,19 +149,17 @@ def rows_by_key_sql(
     dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]
 ) -> Statement:
     """The canonical texts of all columns of the rows with these keys."""
-    conditions, values = [], []
-    for key in keys:
-        places, found = _key_parameters(dialect, relation, key)
-        values += found
-        names = [dialect.quote(column.name) for column in relation.key]
-        conditions.append(
-            " AND ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
+    if relation.key_width == 1 and all(key[0] is not None for key in keys):
+        name, found = (
+            dialect.quote(relation.key[0].name),
+            [_key_parameters(dialect, relation, key) for key in keys],
         )
-    if relation.key_width == 1:
-        name = dialect.quote(relation.key[0].name)
-        wanted = f"{name} IN ({', '.join(c.removeprefix(f'{name} = ') for c in conditions)})"
+        wanted = f"{name} IN ({', '.join(places[0] for places, _ in found)})"
+        values = [value for _, bound in found for value in bound]
     else:
-        wanted = " OR ".join(f"({condition})" for condition in conditions)
+        conditions = [_key_condition(dialect, relation, key) for key in keys]
+        wanted = " OR ".join(f"({condition})" for condition, _ in conditions)
+        values = [value for _, bound in conditions for value in bound]
     return _select(
         dialect, relation, table, Chunk(), _texts(dialect, relation), f"({wanted})", values
     )
@@ -220,14 +218,12 @@ def update_sql(
     places, values = _row_parameters(dialect, relation, row, chosen)
     names = [dialect.quote(relation.columns[i].name) for i in chosen]
     changes = ", ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
-    condition, keys = _key_condition(
-        dialect, relation, [text or "" for text in row[: relation.key_width]]
-    )
+    condition, keys = _key_condition(dialect, relation, row[: relation.key_width])
     table = table_sql(dialect, _only_table(relation))
     return Statement(f"UPDATE {table} SET {changes} WHERE {condition}", (*values, *keys))
 
 
-def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str]) -> Statement:
+def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str | None]) -> Statement:
     """The row with this key."""
     condition, values = _key_condition(dialect, relation, key)
     return Statement(
@@ -289,23 +285,27 @@ def _texts(dialect: Dialect, relation: Relation) -> str:
 
 
 def _key_parameters(
-    dialect: Dialect, relation: Relation, key: Sequence[str]
+    dialect: Dialect, relation: Relation, key: Sequence[str | None]
 ) -> tuple[list[str], list[object]]:
     found = [
         dialect.parameter(column, kind, text)
         for column, kind, text in zip(relation.key, relation.key_types, key, strict=True)
+        if text is not None
     ]
     return [place for place, _ in found], [value for _, value in found]
 
 
 def _key_condition(
-    dialect: Dialect, relation: Relation, key: Sequence[str]
+    dialect: Dialect, relation: Relation, key: Sequence[str | None]
 ) -> tuple[str, list[object]]:
     places, values = _key_parameters(dialect, relation, key)
+    waiting = iter(places)
     names = [dialect.quote(column.name) for column in relation.key]
-    return " AND ".join(
-        f"{name} = {place}" for name, place in zip(names, places, strict=True)
-    ), values
+    equal = [
+        f"{name} IS NULL" if text is None else f"{name} = {next(waiting)}"
+        for name, text in zip(names, key, strict=True)
+    ]
+    return " AND ".join(equal), values
 
 
 def _row_parameters(

@@ -8,8 +8,8 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.table import Column, TableName
 from truecopy.model.types import Json, Type
 
-Key = tuple[str, ...]
-"""A key as canonical texts, in the order of the key's columns."""
+Key = tuple[str | None, ...]
+"""A key as canonical texts, in the order of the key's columns; NULL only where a user chose the key."""
 
 
 @dataclass(frozen=True)

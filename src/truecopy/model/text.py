@@ -11,6 +11,7 @@ import decimal
 import json
 import math
 import re
+import string
 import struct
 import uuid
 from collections.abc import Sequence
@@ -32,11 +33,16 @@ from truecopy.model.types import (
     Uuid,
 )
 
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NAN_BITS = "7ff8000000000000"
-_DATE = re.compile(r"\d{4,}-\d{2}-\d{2}")
-_TIME = re.compile(r"(-?)(\d{1,4}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})0*)?)?")
+# ASCII only: no database reads the digits and spaces of other scripts as numbers.
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SPACES = " \t\n\r\f\v"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"(-?)([0-9]{1,4}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?")
 _TIMESTAMP = re.compile(
-    r"(\d{4,}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6})0*)?)?)? ?(Z|UTC|[+-]\d{2}(?::?\d{2})?)?"
+    r"([0-9]{4,}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?)? ?(Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _SPECIAL_NUMBERS = {
     "nan": "NaN",
@@ -91,10 +97,9 @@ def readable_text(text: str | None, kind: Type) -> str | None:
         return bytes.fromhex(text[1:]).decode("utf-8", "replace")
     if isinstance(kind, Float):
         return shortest_float(text)
-    if isinstance(kind, Array):
-        return json.dumps(
-            [readable_text(item, kind.element) for item in split_array(text)], ensure_ascii=False
-        )
+    if isinstance(kind, Array) and not text.startswith("?"):
+        items = [readable_text(item, kind.element) for item in split_array(text)]
+        return json.dumps(items, ensure_ascii=False)
     return text
 
 
@@ -117,9 +122,10 @@ def canonical_json(text: str) -> str:
         document = json.loads(
             text, parse_float=_exact_number, parse_int=_exact_number, parse_constant=_reject
         )
-        return _encode(document)
     except (ValueError, RecursionError):
         return text
+    # Half a surrogate pair is JSON but no text: it stays escaped.
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _encode(document))
 
 
 def join_array(items: Sequence[str | None]) -> str:
@@ -166,7 +172,8 @@ def _integer(value: object) -> str | None:
     text = _plain(value)
     if text.lower() in ("true", "false"):
         return "1" if text.lower() == "true" else "0"
-    return str(int(text)) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
+    match = re.fullmatch(r"([+-]?)0*([0-9]+)", text)
+    return match and ("-" if match[1] == "-" and match[2] != "0" else "") + match[2]
 
 
 def _decimal(value: object, scale: int | None) -> str | None:
@@ -190,7 +197,9 @@ def _number(value: object) -> decimal.Decimal | None:
         return value
     if isinstance(value, bool | int):
         return decimal.Decimal(int(value))
-    text = repr(value) if isinstance(value, float) else _plain(value).strip()
+    text = repr(value) if isinstance(value, float) else _plain(value).strip(_SPACES)
+    if not _NUMBER.fullmatch(text) and text.lower().lstrip("+") not in _SPECIAL_NUMBERS:
+        return None
     try:
         return _EXACT.create_decimal(text)
     except decimal.InvalidOperation:
@@ -200,10 +209,10 @@ def _number(value: object) -> decimal.Decimal | None:
 def _float(value: object) -> str | None:
     if isinstance(value, int | float | decimal.Decimal):
         return float_bits(float(value))
-    try:
-        return float_bits(float(_plain(value)))
-    except ValueError:
+    text = _plain(value).strip(_SPACES)
+    if not _NUMBER.fullmatch(text) and text.lower().lstrip("+") not in _SPECIAL_NUMBERS:
         return None
+    return float_bits(float(text))
 
 
 def _date(value: object) -> str | None:
@@ -266,9 +275,10 @@ def _bits(value: object, width: int | None) -> str | None:
 
 
 def _uuid(value: object) -> str:
-    if isinstance(value, bytes) and len(value) == 16:
-        return str(uuid.UUID(bytes=value))
-    return str(value).lower() if isinstance(value, uuid.UUID) else _plain(value).lower()
+    if isinstance(value, bytes):
+        return str(uuid.UUID(bytes=value)) if len(value) == 16 else value.hex()
+    # ASCII letters only: how others are lowered depends on a collation.
+    return _plain(value).translate(_ASCII_LOWER)
 
 
 def _array(value: object, element: Type) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from truecopy.model.relation import Key
@@ -59,15 +60,15 @@ class Suspects:
 def find_suspects(source: pa.Table, target: pa.Table) -> Suspects:
     """Compares two tables of keys and fingerprints as multisets, in Arrow.
 
-    The anti-joins see no surplus of equal rows; the counts of what they left over do.
+    Anti-joins see no surplus of equal rows; the digests of what they matched do, and then every
+    row is counted.
     """
     names = source.column_names
     only_source = source.join(target, names, join_type="left anti")
     only_target = target.join(source, names, join_type="left anti")
-    if (
-        source.num_rows - only_source.num_rows == target.num_rows - only_target.num_rows
-        and not _repeats(source, target)
-    ):
+    matched_source = np.subtract(_checksum(source), _checksum(only_source))
+    matched_target = np.subtract(_checksum(target), _checksum(only_target))
+    if (matched_source == matched_target).all():
         return Suspects(_pairs(only_source), _pairs(only_target))
     left, right = Counter(_pairs(source)), Counter(_pairs(target))
     return Suspects(tuple((left - right).elements()), tuple((right - left).elements()))
@@ -92,22 +93,30 @@ def judge(
     tolerance: float,
 ) -> list[Difference]:
     """Pairs rows by key and says how they differ; equal ones give nothing."""
-    by_key: defaultdict[Key, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
-    for side, rows in enumerate((source_rows, target_rows)):
-        for row in rows:
-            key = tuple(text or "" for text in row[:key_width])
-            by_key[key if key_width else tuple(text or "\0" for text in row)][side].append(row)
+    sources, targets = (_by_key(rows, key_width) for rows in (source_rows, target_rows))
     found: list[Difference] = []
-    for key, (sources, targets) in by_key.items():
+    for key in {**sources, **targets}:
+        here, there = sources.get(key, []), targets.get(key, [])
+        if len(here) > 1 or len(there) > 1:  # a key that is none: only a surplus counts
+            left, right = Counter(here), Counter(there)
+            here, there = list((left - right).elements()), list((right - left).elements())
         shown = key if key_width else ()
-        left, right = Counter(sources), Counter(targets)
-        here, there = list((left - right).elements()), list((right - left).elements())
         paired = min(len(here), len(there))
-        for a, b in zip(here[:paired], there[:paired], strict=True):
-            if differing_columns(a, b, types, tolerance):
-                found.append(Difference("differs", shown, a, b))
+        found += [
+            Difference("differs", shown, a, b)
+            for a, b in zip(here[:paired], there[:paired], strict=True)
+            if a != b and differing_columns(a, b, types, tolerance)
+        ]
         found += [Difference("missing", shown, row, None) for row in here[paired:]]
         found += [Difference("extra", shown, None, row) for row in there[paired:]]
+    return found
+
+
+def _by_key(rows: Sequence[Row], key_width: int) -> dict[Row, list[Row]]:
+    """Rows by key; without a key, the whole row is its own."""
+    found: dict[Row, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[:key_width] if key_width else row, []).append(row)
     return found
 
 
@@ -163,12 +172,10 @@ def _pairs(table: pa.Table) -> tuple[tuple[Key, int], ...]:
     )
 
 
-def _repeats(source: pa.Table, target: pa.Table) -> bool:
-    """Whether a table without a key may hold equal rows, which anti-joins cannot count."""
-    return source.num_columns == 1 and any(
-        table.column("fingerprint").combine_chunks().unique().__len__() != table.num_rows
-        for table in (source, target)
-    )
+def _checksum(table: pa.Table) -> tuple[int, int, int]:
+    """Count and sum of the fingerprints; the sum in halves, which cannot overflow."""
+    values = table.column("fingerprint").to_numpy()
+    return len(values), int((values >> 30).sum()), int((values & (2**30 - 1)).sum())
 
 
 def _close(a: str | None, b: str | None, tolerance: float) -> bool:

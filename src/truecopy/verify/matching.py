@@ -165,6 +165,12 @@ def match_tables(
     types = tuple(_agreed_type(first, target_table, a, b, options) for a, b in ordered_pairs)
     same_order = all(
         a.order is not None and a.order == b.order for a, b in ordered_pairs[: len(key)]
+    ) and all(
+        _holds_no_null(table, columns)
+        for table, columns in (
+            (first, [a for a, _ in ordered_pairs[: len(key)]]),
+            (target_table, [b for _, b in ordered_pairs[: len(key)]]),
+        )
     )
     return Comparison(
         source=Relation(
@@ -304,6 +310,12 @@ def _key_finding(source: Table, target: Table) -> Finding:
     left = ", ".join(_first(source.keys)) or "none"
     right = ", ".join(_first(target.keys)) or "none"
     return Finding("key", "", f"key: {left} → {right}")
+
+
+def _holds_no_null(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether every row has a place in the order of these columns."""
+    names = {column.name for column in columns}
+    return any(names == set(key) for key in table.keys) or not any(c.nullable for c in columns)
 
 
 def _first(keys: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
