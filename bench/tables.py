@@ -20,9 +20,9 @@ _COLUMNS = """(
     KEY k_1 (k))"""
 # No undo log and no binary log while tables are filled: InnoDB then loads in bulk.
 _LOAD = "SET SESSION sql_log_bin = 0, unique_checks = 0, foreign_key_checks = 0"
-# Some primes near 10^11, so that each of the 15 groups of 11 digits looks random and is the same on
-# both servers.
-_PRIMES = tuple(99_999_999_977 - step for step in range(0, 15 * 6_700_417, 6_700_417))
+# Multiplied by the number of the row, each gives a group of 11 digits that look random and are the
+# same on both servers.
+_FACTORS = tuple(61_803_398_875 - step * 6_700_417 for step in range(15))
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,6 @@ def _table(name: str, rows: str) -> list[str]:
 
 
 def _generated(rows: int) -> str:
-    groups = [f"LPAD(seq * {prime} % 100000000000, 11, '0')" for prime in _PRIMES]
+    groups = [f"LPAD(seq * {factor} % 100000000000, 11, '0')" for factor in _FACTORS]
     c, pad = (f"CONCAT_WS('-', {', '.join(part)})" for part in (groups[:10], groups[10:]))
     return f"SELECT seq, FLOOR(RAND(seq) * 1000000), {c}, {pad} FROM seq_1_to_{rows}"

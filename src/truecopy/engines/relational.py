@@ -221,10 +221,11 @@ class RelationalSession(ABC):
     def _written_out(self, statement: Statement) -> str:
         """Placeholders replaced by values; those inside a quoted name are part of the name."""
         values = iter(statement.values)
-        if self.dialect.placeholder == "?":
-            token = re.compile(r'"(?:[^"]|"")*"|\?')
-        else:
-            token = re.compile("%%|%s")
+        token = (
+            re.compile(r'"(?:[^"]|"")*"|\?')
+            if self.dialect.placeholder == "?"
+            else re.compile("%%|%s")
+        )
 
         def write(match: re.Match[str]) -> str:
             found = match[0]

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from truecopy.model.errors import UsageError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_SECRET_OPTION = re.compile(r"pass|secret|token|key", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,12 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
             f"not a database URL: {mask_url(url)}; check the host and the port"
         ) from None
 
+    if parts.netloc and "@" in url and "@" not in parts.netloc:
+        raise UsageError(
+            f"not a database URL: {mask_url(url)}; a password with / ? or # must be percent-encoded,"
+            " or come from the environment as ${NAME}"
+        )
+
     def fill(text: str) -> str:
         return _VARIABLE.sub(lambda match: _variable(match[1], variables), unquote(text))
 
@@ -107,8 +113,10 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
 
 
 def mask_url(url: str) -> str:
-    """A URL as it may be printed, also where it could not be parsed."""
-    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+    """A URL as it may be printed, also where it could not be parsed: all between user and `@` is hidden."""
+    head, at, tail = url.rpartition("@")
+    shown = re.match(r"(?:[A-Za-z][\w+.-]*://)?[^:]*", head)
+    return f"{shown[0] if shown else ''}:***@{tail}" if at and ":" in head else url
 
 
 def mask_secrets(text: str, endpoints: tuple[Endpoint, ...]) -> str:
@@ -117,7 +125,7 @@ def mask_secrets(text: str, endpoints: tuple[Endpoint, ...]) -> str:
         for secret in endpoint.secrets:
             if len(secret) > 2:
                 text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
-    return mask_url(text) if "://" in text else text
+    return re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", text)
 
 
 def _variable(name: str, variables: Mapping[str, str]) -> str:

@@ -42,7 +42,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"(-?)([0-9]{1,4}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?")
 _TIMESTAMP = re.compile(
-    r"([0-9]{4,}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?)? ?(Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+    r"([0-9]{4,}-[0-9]{2}-[0-9]{2})"
+    r"(?:[ T]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?)?"
+    r" ?(Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _SPECIAL_NUMBERS = {
     "nan": "NaN",
@@ -52,7 +54,12 @@ _SPECIAL_NUMBERS = {
     "-infinity": "-Infinity",
 }
 # Enough for MySQL's DECIMAL(65,30) and for any numeric that a column constrains.
-_EXACT = decimal.Context(prec=200_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_EXACT = decimal.Context(
+    prec=200_000,
+    Emax=200_000,
+    Emin=-200_000,
+    traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Underflow, decimal.Inexact],
+)
 
 
 def canonical_text(value: object, kind: Type) -> str | None:
@@ -83,7 +90,7 @@ def canonical_text(value: object, kind: Type) -> str | None:
         case Json():
             return canonical_json(_plain(value)) if not kind.form else _plain(value)
         case Array(element):
-            return _array(value, element)
+            text = _array(value, element)
         case _:
             return _plain(value)
     return text if text is not None else "?" + _plain(value).encode("utf-8", "surrogatepass").hex()
@@ -93,11 +100,11 @@ def readable_text(text: str | None, kind: Type) -> str | None:
     """Canonical text as a report shows it: floats as their shortest decimal, arrays as JSON."""
     if text is None:
         return None
-    if text.startswith("?") and not isinstance(kind, Text | Json | Uuid | Array):
+    if text.startswith("?") and not isinstance(kind, Text | Json | Uuid):
         return bytes.fromhex(text[1:]).decode("utf-8", "replace")
     if isinstance(kind, Float):
         return shortest_float(text)
-    if isinstance(kind, Array) and not text.startswith("?"):
+    if isinstance(kind, Array):
         items = [readable_text(item, kind.element) for item in split_array(text)]
         return json.dumps(items, ensure_ascii=False)
     return text
@@ -122,7 +129,7 @@ def canonical_json(text: str) -> str:
         document = json.loads(
             text, parse_float=_exact_number, parse_int=_exact_number, parse_constant=_reject
         )
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, decimal.DecimalException):
         return text
     # Half a surrogate pair is JSON but no text: it stays escaped.
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", _encode(document))
@@ -167,9 +174,11 @@ def _plain(value: object) -> str:
 def _integer(value: object) -> str | None:
     if isinstance(value, bool | int):
         return str(int(value))
-    if isinstance(value, float | decimal.Decimal):
-        return str(int(value)) if math.isfinite(value) and value == int(value) else None
-    text = _plain(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else None
+    text = f"{value:f}" if isinstance(value, decimal.Decimal) else _plain(value)
+    if isinstance(value, decimal.Decimal) and not text.partition(".")[2].strip("0"):
+        text = text.partition(".")[0]
     if text.lower() in ("true", "false"):
         return "1" if text.lower() == "true" else "0"
     match = re.fullmatch(r"([+-]?)0*([0-9]+)", text)
@@ -202,13 +211,16 @@ def _number(value: object) -> decimal.Decimal | None:
         return None
     try:
         return _EXACT.create_decimal(text)
-    except decimal.InvalidOperation:
+    except decimal.DecimalException:
         return None
 
 
 def _float(value: object) -> str | None:
     if isinstance(value, int | float | decimal.Decimal):
-        return float_bits(float(value))
+        try:
+            return float_bits(float(value))
+        except (OverflowError, ValueError):  # beyond any float, or a signalling NaN
+            return None
     text = _plain(value).strip(_SPACES)
     if not _NUMBER.fullmatch(text) and text.lower().lstrip("+") not in _SPECIAL_NUMBERS:
         return None
@@ -247,7 +259,10 @@ def _time(value: object) -> str | None:
 def _timestamp(value: object, zone: bool) -> str | None:
     if isinstance(value, dt.datetime):
         if zone and value.tzinfo:
-            value = value.astimezone(dt.UTC)
+            try:
+                value = value.astimezone(dt.UTC)
+            except OverflowError:  # an instant before the year 1 or after 9999 in UTC
+                return None
         return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     match = _TIMESTAMP.fullmatch(value.isoformat() if isinstance(value, dt.date) else _plain(value))
     if not match:
@@ -281,10 +296,10 @@ def _uuid(value: object) -> str:
     return _plain(value).translate(_ASCII_LOWER)
 
 
-def _array(value: object, element: Type) -> str:
+def _array(value: object, element: Type) -> str | None:
     if isinstance(value, list | tuple):
         return join_array([canonical_text(item, element) for item in value])
-    return _plain(value)
+    return None
 
 
 class _ExactNumber(str):

@@ -126,8 +126,8 @@ _PARSED_FROM_TEXT = (Uuid, Json)
 
 
 def is_free_text(kind: Type) -> bool:
-    """Whether the canonical text may hold any character, separators included."""
-    return isinstance(kind, Text | Json | Uuid | Array)
+    """Whether the canonical text may be empty or hold a separator: then its length must be told."""
+    return isinstance(kind, Text | Json | Uuid | Array | Binary | Bits)
 
 
 def agree(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -9,7 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark.accumulators import AccumulatorParam
@@ -137,6 +138,17 @@ def _compare_into(
     task: ChunkTask,
 ) -> None:
     channel.add(deque([_compare(comparisons, options, task)]))
+    _spare_the_collector()
+
+
+@cache
+def _spare_the_collector() -> None:
+    """Takes what is loaded by now out of garbage collection, once per worker.
+
+    Spark's daemon collects after every task, which with these libraries costs more than a chunk.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _compare(comparisons: Sequence[Comparison], options: Options, task: ChunkTask) -> Outcome:
