@@ -6,6 +6,7 @@ the same set of rows on both sides, or ranges must not be used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -22,9 +23,16 @@ from truecopy.model.text import canonical_text
 CHUNK = 20
 DATABASES = [name for name in ENGINES if name != "lake"]
 PAIRS = [*pairwise(DATABASES), ("duckdb", "mariadb"), *((name, name) for name in DATABASES)]
+
+
+def _is_uuid(text: str) -> bool:
+    return re.fullmatch(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text) is not None
+
+
 WRITTEN_OTHERWISE = {
     ("sqlite", "uuid"): Storage("TEXT", store=lambda value: str(value).upper()),
-    ("postgresql", "uuid in text"): Storage("UUID"),
+    ("postgresql", "uuid in text"): Storage("UUID", holds=_is_uuid),
+    ("duckdb", "uuid in text"): Storage("UUID", holds=_is_uuid),
     ("duckdb", "uuid in bytes"): Storage("UUID", store=str),
     ("sqlite", "uuid in bytes"): Storage("UUID", store=lambda value: str(value).upper()),
 }

@@ -262,6 +262,17 @@ def test_a_key_is_found_however_it_is_stored(make: Open) -> None:
     assert found.to_pylist() == [{"c0": "2024-01-01", "c1": "1"}, {"c0": "2024-01-02", "c1": "2"}]
 
 
+def test_many_keys_of_two_columns_are_found(make: Open) -> None:
+    session = make(
+        "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, PRIMARY KEY (a, b))",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)"
+        " INSERT INTO t SELECT i, i FROM n",
+    )
+    keys = [(str(i), str(i)) for i in range(1, 2501)]
+    assert session.rows_by_key(relation(session, "t", key_width=2), keys).num_rows == 2500
+    assert session.rows_by_key(relation(session, "t", key_width=2), []).num_rows == 0
+
+
 def test_chunks_and_boundaries(make: Open) -> None:
     session = make(
         "CREATE TABLE t (a TEXT, b BLOB, PRIMARY KEY (a, b)) WITHOUT ROWID",

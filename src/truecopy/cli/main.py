@@ -8,8 +8,8 @@ import sys
 import traceback
 from types import FrameType
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
 from truecopy.cli.demo import demo
@@ -54,11 +54,11 @@ def main() -> None:
 def _run() -> int:
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return _fail("stopped", 3)
     except KeyboardInterrupt:
         return _fail("interrupted; the same command goes on where this one stopped", 3)
-    except click.ClickException as error:
+    except TyperException as error:
         return _fail(error.format_message(), 2, " (see --help)")
     except TruecopyError as error:
         return _fail(str(error), error.exit_code)

@@ -148,7 +148,7 @@ class MySQL(RelationalSession):
     def literal(self, value: object) -> str:
         if isinstance(value, bytes):
             return f"X'{value.hex()}'"
-        return str(self._connection.literal(value))
+        return str(self._connection.escape(value))
 
     def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
         with self._connection.cursor() as cursor:

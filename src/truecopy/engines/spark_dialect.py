@@ -108,7 +108,7 @@ def _text(x: str, own: Type, kind: Type) -> str:
         case Binary(), Binary():
             return f"lower(hex({x}))"
         case Binary(), Uuid():
-            return f"CASE WHEN octet_length({x}) = 16 THEN {_dashed(x)} ELSE lower({_valid(x)}) END"
+            return f"CASE WHEN octet_length({x}) = 16 THEN {_dashed(x)} ELSE lower(hex({x})) END"
         case Binary(), _:
             return parse_sql(_valid(x), kind)
         case Float(), _:  # with `needs_python` for what is not a float

@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
+from string import ascii_lowercase, ascii_uppercase
 
 from truecopy.model.types import (
+    Array,
     Binary,
     Bits,
     Boolean,
@@ -35,8 +37,7 @@ _MIDNIGHT = rf"\A{_DAY}(?:[ T]00:00(?::00(?:\.0{{1,6}}0*)?)?)? ?{_OFFSET}?\z"
 _TIME = r"\A(-?)([0-9]{1,4}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6})0*)?)?\z"
 _NUMBER = r"\A[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\z"
 _INFINITE = r"(?i)\A[+-]?inf(inity)?\z"
-# What Python's str.strip takes for space.
-_SPACE = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+_SPACE = r"[ \t-\r]+"
 _names = itertools.count()
 
 
@@ -64,7 +65,10 @@ def parse_sql(text: str, kind: Type, shown: str | None = None) -> str:
         case Binary():
             return f"lower(hex({text}))"
         case Uuid():
-            return f"lower({shown or text})"
+            # Letters of ASCII only, as the model has it.
+            return f"translate({shown or text}, '{ascii_uppercase}', '{ascii_lowercase}')"
+        case Array():
+            return f"concat('?', lower(hex({shown or text})))"
         case _:
             return shown or text
     return let(
@@ -140,7 +144,7 @@ def decimal_sql(text: str, scale: int | None) -> str:
         return (
             f"CASE WHEN {t} RLIKE r'{_NUMBER}' THEN {let(parts(t), lambda p: let(split(p), join))}"
             f" WHEN {t} RLIKE r'{_INFINITE}' THEN IF({t} LIKE '-%', '-Infinity', 'Infinity')"
-            rf" WHEN {t} RLIKE r'(?i)\A[+-]?s?nan[0-9]*\z' THEN 'NaN' END"
+            rf" WHEN {t} RLIKE r'(?i)\A[+]?nan\z' THEN 'NaN' END"
         )
 
     return let(trimmed, value)
@@ -172,7 +176,7 @@ def _float(x: str) -> str:
             # Python takes an exponent of any length; the number is infinite or zero then.
             rf"CASE WHEN {t} RLIKE r'\A[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z'"
             f" THEN {let(number, float_bits_sql)} WHEN {t} RLIKE r'{_INFINITE}' THEN {infinity}"
-            rf" WHEN {t} RLIKE r'(?i)\A[+-]?nan\z' THEN '7ff8000000000000' END"
+            rf" WHEN {t} RLIKE r'(?i)\A[+]?nan\z' THEN '7ff8000000000000' END"
         )
 
     return let(rf"regexp_replace({x}, r'\A{_SPACE}|{_SPACE}\z', '')", value)

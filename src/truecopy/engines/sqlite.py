@@ -30,6 +30,7 @@ from truecopy.model.types import Text
 
 _SHOWN = 20
 _WAL = 2
+_KEYS_PER_CONDITION = 200
 
 
 class SQLite(RelationalSession):
@@ -171,7 +172,7 @@ class SQLite(RelationalSession):
 
     def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
         """By the index; then, where values may be stored otherwise than asked for, by reading."""
-        found = super().rows_by_key(relation, keys)
+        found = self._rows_by_index(relation, keys)
         columns = list(zip(relation.key, relation.key_types, strict=True))
         if not keys or all(finds_every_key(column, kind) for column, kind in columns):
             return found
@@ -187,6 +188,12 @@ class SQLite(RelationalSession):
             if tuple(f(value) for f, value in zip(texts_of, row, strict=False)) in wanted
         ]
         return self._finished(relation, rows)
+
+    def _rows_by_index(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        # SQLite refuses a condition of more than a thousand ORs.
+        size = _KEYS_PER_CONDITION if relation.key_width > 1 else max(len(keys), 1)
+        parts = [keys[at : at + size] for at in range(0, len(keys), size)] or [keys]
+        return pa.concat_tables([super(SQLite, self).rows_by_key(relation, part) for part in parts])
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
         fingerprint = fingerprint_function(relation)

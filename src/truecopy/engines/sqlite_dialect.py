@@ -17,7 +17,6 @@ from truecopy.model.relation import Relation
 from truecopy.model.table import Column
 from truecopy.model.text import canonical_text, float_bits
 from truecopy.model.types import (
-    Array,
     Binary,
     Bits,
     Boolean,
@@ -151,7 +150,7 @@ class SQLiteDialect:
 
 def _stored(column: Column, kind: Type, text: str) -> object:
     """The value to keep for a canonical text, such that reading it gives that text again."""
-    if text.startswith("?") and not is_free_text(kind):
+    if text.startswith("?") and not isinstance(kind, Text | Json | Uuid):
         return bytes.fromhex(text[1:]).decode("utf-8", "surrogatepass")
     match kind:
         case Integer() | Boolean():
@@ -184,7 +183,7 @@ def text_function(column: Column, kind: Type) -> TextOf:
             value.rstrip(" ") if isinstance(value, str) else value, kind
         )
     match kind:
-        case Text() | Json() | Array():
+        case Text() | Json():
             return lambda value: value if type(value) is str else canonical_text(value, kind)
         case Integer() | Boolean():
             return lambda value: str(value) if type(value) is int else canonical_text(value, kind)
