@@ -88,6 +88,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": str(state_folder() / "warehouse"),
         "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+        "spark.sql.timeType.enabled": "true",
         "spark.python.worker.reuse": "true",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"

@@ -107,7 +107,7 @@ class Served(Engine):
 
     def make(self, table: str, storage: Storage, rows: Rows) -> None:
         with closing(self.database.connect()) as connection, closing(connection.cursor()) as cursor:
-            for statement in (f"DROP TABLE IF EXISTS {table}", *self.setup, *storage.before):
+            for statement in (*self.setup, f"DROP TABLE IF EXISTS {table}", *storage.before):
                 cursor.execute(statement)
             cursor.execute(f"CREATE TABLE {table} (id {self.key}, v {storage.ddl})")
             cursor.execute("BEGIN")

@@ -318,6 +318,10 @@ def doubles(name: str, values: st.SearchStrategy[Any], edges: tuple[float, ...])
     )
 
 
+NARROW_EDGES = (
+    *(0.0, -0.0, 0.1, 1 / 3, 16777217.0, 3.4028234e38, 1e-45, 1.1754944e-38, 123456.789),
+)
+
 FLOATS = [
     doubles("double", st.floats(), FLOAT_EDGES),
     doubles("double beside powers of two", st.floats(), _beside_powers_of_two()),
@@ -332,20 +336,6 @@ FLOATS = [
             "duckdb": Storage("FLOAT"),
             "lake": Storage(arrow=pa.float32()),
         },
-        tuple(
-            _narrow(x)
-            for x in (
-                0.0,
-                -0.0,
-                0.1,
-                1 / 3,
-                16777217,
-                3.4028234e38,
-                1e-45,
-                1.1754944e-38,
-                123456.789,
-            )
-        )
-        + (math.inf, -math.inf, math.nan),
+        (*map(_narrow, NARROW_EDGES), math.inf, -math.inf, math.nan),
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, cast
 
 import pyarrow as pa
@@ -130,7 +130,7 @@ def test_keys_find_their_rows(engine: Engine, case: Case) -> None:
             whole = database.digest(relation, WHOLE)
             cuts = database.boundaries(relation, WHOLE, 7)
             ends = [None, *cuts, None]
-            chunks = [Chunk(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+            chunks = [Chunk(a, b) for a, b in pairwise(ends)]
             parts = [database.digest(relation, chunk) for chunk in chunks]
             assert sum(part.count for part in parts) == whole.count == len(texts)
             assert sum(part.total for part in parts) == whole.total

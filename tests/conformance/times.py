@@ -20,13 +20,16 @@ EVER = (dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999))  #
 
 
 def at(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts)  # type: ignore[arg-type,misc]  # noqa: DTZ001
+    return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 DATE_EDGES = (
-    dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 4), dt.date(1582, 10, 10), dt.date(1582, 10, 15),
-    dt.date(1752, 9, 10), dt.date(1900, 2, 28), dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2000, 2, 29),
-    dt.date(2024, 2, 29), dt.date(2038, 1, 20), dt.date(4, 2, 29), dt.date(999, 12, 31), dt.date(2024, 12, 31),
+    dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 4), dt.date(1582, 10, 10),
+    dt.date(1582, 10, 15),
+    dt.date(1752, 9, 10), dt.date(1900, 2, 28), dt.date(1969, 12, 31), dt.date(1970, 1, 1),
+    dt.date(2000, 2, 29),
+    dt.date(2024, 2, 29), dt.date(2038, 1, 20), dt.date(4, 2, 29), dt.date(999, 12, 31),
+    dt.date(2024, 12, 31),
 )  # fmt: skip
 
 DATES = [
@@ -93,7 +96,8 @@ def _milliseconds(time: dt.time) -> dt.time:
 
 
 TIME_EDGES = (
-    dt.time(0), dt.time(23, 59, 59, 999_999), dt.time(0, 0, 0, 1), dt.time(12), dt.time(1, 2, 3, 400_000),
+    dt.time(0), dt.time(23, 59, 59, 999_999), dt.time(0, 0, 0, 1), dt.time(12), dt.time(1, 2, 3,
+    400_000),
     dt.time(9, 9, 9, 9), dt.time(0, 0, 59, 999_000), dt.time(23, 0),
 )  # fmt: skip
 SPANS = st.timedeltas(
@@ -164,9 +168,12 @@ TIMES = [
             "postgresql": Storage("INTERVAL", store=_interval),
         },
         (
-            dt.timedelta(), dt.timedelta(microseconds=-1), dt.timedelta(microseconds=1), dt.timedelta(hours=24),
-            dt.timedelta(hours=99), dt.timedelta(hours=100), dt.timedelta(hours=-100), dt.timedelta(seconds=-1),
-            dt.timedelta(hours=838, minutes=59, seconds=59), -dt.timedelta(hours=838, minutes=59, seconds=59),
+            dt.timedelta(), dt.timedelta(microseconds=-1), dt.timedelta(microseconds=1),
+            dt.timedelta(hours=24),
+            dt.timedelta(hours=99), dt.timedelta(hours=100), dt.timedelta(hours=-100),
+            dt.timedelta(seconds=-1),
+            dt.timedelta(hours=838, minutes=59, seconds=59), -dt.timedelta(hours=838, minutes=59,
+            seconds=59),
             dt.timedelta(days=1, microseconds=-1), dt.timedelta(minutes=-1),
         ),
         dict.fromkeys(("duckdb", "lake"), "a time is one of a day"),
@@ -183,8 +190,10 @@ TIMES = [
 
 WALL_EDGES = (
     *EVER, at(1970, 1, 1), at(1969, 12, 31, 23, 59, 59, 999_999), at(2024, 2, 29, 12, 30, 15, 1),
-    at(1582, 10, 10, 1), at(1752, 9, 10), at(1900, 1, 1, 0, 0, 0, 100_000), at(2038, 1, 19, 3, 14, 8),
-    at(2024, 3, 31, 2, 30), at(2024, 10, 27, 2, 30), at(2024, 3, 10, 2, 30), at(1883, 11, 18, 12, 3, 57),
+    at(1582, 10, 10, 1), at(1752, 9, 10), at(1900, 1, 1, 0, 0, 0, 100_000), at(2038, 1, 19, 3, 14,
+    8),
+    at(2024, 3, 31, 2, 30), at(2024, 10, 27, 2, 30), at(2024, 3, 10, 2, 30), at(1883, 11, 18, 12, 3,
+    57),
     at(2262, 4, 11, 23, 47, 16, 854_776), at(1677, 9, 21), at(999, 1, 1, 1, 1, 1, 10),
 )  # fmt: skip
 
@@ -252,7 +261,8 @@ ZONES = tuple(
     map(
         ZoneInfo,
         (
-            "UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Pacific/Apia", "Australia/Lord_Howe",
+            "UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Pacific/Apia",
+            "Australia/Lord_Howe",
             "America/St_Johns", "Asia/Kathmandu", "Pacific/Kiritimati",
         ),
     )

@@ -38,11 +38,11 @@ NONE = frozenset[str]()
 
 
 def at(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts)  # type: ignore[arg-type,misc]  # noqa: DTZ001
+    return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 def utc(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts, tzinfo=dt.UTC)  # type: ignore[arg-type,misc]
+    return at(*parts).replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,10 @@ def _narrow(number: float) -> float:
 
 
 PLAIN: Row = {
-    "small": 7, "big": 1, "price": D("19.990000"), "ratio": 0.25, "active": True, "born": dt.date(1990, 5, 17),
-    "clock": dt.time(9, 30), "made": at(2024, 5, 1, 12, 0), "seen": utc(2024, 5, 1, 12, 0), "name": "plain",
+    "small": 7, "big": 1, "price": D("19.990000"), "ratio": 0.25, "active": True,
+    "born": dt.date(1990, 5, 17),
+    "clock": dt.time(9, 30), "made": at(2024, 5, 1, 12, 0), "seen": utc(2024, 5, 1, 12, 0),
+    "name": "plain",
     "alias": "p", "note": "a note", "code": "P1", "data": b"\x01\x02", "doc": '{"a": 1}',
     "token": uuid.UUID("6fa459ea-ee8a-4ca4-894e-db77e160355e"),
 }  # fmt: skip
@@ -236,7 +238,8 @@ DAMAGES: tuple[Damage, ...] = (
     change("beyond what a double holds", big=(2**53 + 1, 2**53)),
     change("largest whole number", big=(2**63 - 1, 2**63 - 2)),
     change("decimal rounded", price=(D("1.239999"), D("1.240000"))),
-    change("last digit of a decimal", price=(D("12345678901234.567891"), D("12345678901234.567890"))),
+    change("last digit of a decimal", price=(D("12345678901234.567891"),
+    D("12345678901234.567890"))),
     change("sign of a decimal", price=(D("0.000001"), D("-0.000001"))),
     change("decimal point moved", price=(D("12.500000"), D("125.000000"))),
     change("NULL for a decimal 0", price=(D("0.000000"), None)),
@@ -259,7 +262,8 @@ DAMAGES: tuple[Damage, ...] = (
     change("microseconds lost", made=(at(2024, 1, 1, 10, 0, 0, 123_456), at(2024, 1, 1, 10))),
     change("cut to milliseconds", made=(at(2024, 1, 1, 1, 1, 1, 1), at(2024, 1, 1, 1, 1, 1))),
     change("one microsecond", made=(at(2024, 1, 1, 1, 1, 1, 999_999), at(2024, 1, 1, 1, 1, 2))),
-    change("an hour, in a gap of summer time", made=(at(2024, 3, 31, 2, 30), at(2024, 3, 31, 3, 30))),
+    change("an hour, in a gap of summer time", made=(at(2024, 3, 31, 2, 30), at(2024, 3, 31, 3,
+    30))),
     change("twelve hours", made=(at(2024, 1, 1, 1), at(2024, 1, 1, 13))),
     change("century", made=(at(1924, 1, 1), at(2024, 1, 1))),
     change("zone shifted", seen=(utc(2024, 7, 1, 12), utc(2024, 7, 1, 14))),
@@ -287,14 +291,17 @@ DAMAGES: tuple[Damage, ...] = (
     change("true became text", doc=("[true]", '["true"]')),
     change("null became a missing key", doc=('{"a": null}', "{}")),
     change("values of keys swapped", doc=('{"a": 1, "b": 2}', '{"a": 2, "b": 1}')),
-    change("deep inside a document", doc=('{"a": [{"b": [1, {"c": "x"}]}]}', '{"a": [{"b": [1, {"c": "y"}]}]}')),
+    change("deep inside a document", doc=('{"a": [{"b": [1, {"c": "x"}]}]}',
+    '{"a": [{"b": [1, {"c": "y"}]}]}')),
     change("digits of a number in a document", doc=('{"n": 0.1}', '{"n": 0.10000000000000002}')),
-    change("large number in a document", doc=('{"n": 9007199254740993}', '{"n": 9007199254740992}')),
+    change("large number in a document", doc=('{"n": 9007199254740993}',
+    '{"n": 9007199254740992}')),
     change("accent in a document", doc=('{"a": "é"}', '{"a": "e\u0301"}')),
     change("NULL for a null document", doc=("null", None)),
     # UUIDs
     change("digit of a UUID", token=(uuid.UUID(int=0x1234 << 64), uuid.UUID(int=0x1235 << 64))),
-    change("UUID with swapped bytes", token=(uuid.UUID(int=0x0102 << 112), uuid.UUID(int=0x0201 << 112))),
+    change("UUID with swapped bytes", token=(uuid.UUID(int=0x0102 << 112),
+    uuid.UUID(int=0x0201 << 112))),
     change("no UUID for NULL", token=(None, uuid.UUID(int=0))),
     change("NULL for no UUID", token=(uuid.UUID(int=0), None)),
 )  # fmt: skip
@@ -346,18 +353,24 @@ def ordinary(generator: random.Random) -> Row:
         "small": pick([None, -32768, 32767, 0, generator.randrange(-999, 999)]),
         "big": pick([None, 0, generator.randrange(-(2**63), 2**63)]),
         "price": pick([None, D("0.000000"), D(generator.randrange(-(10**19), 10**19)).scaleb(-6)]),
-        "ratio": pick([None, 0.0, generator.gauss(0, 1e6), generator.random() * 10.0 ** generator.randrange(-300, 300)]),
+        "ratio": pick([None, 0.0, generator.gauss(0, 1e6),
+        generator.random() * 10.0 ** generator.randrange(-300, 300)]),
         "active": pick([None, True, False]),
-        "born": pick([None, dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date.fromordinal(generator.randrange(1, 3_000_000))]),
-        "clock": pick([None, dt.time(0), dt.time(generator.randrange(24), 5, 59, generator.randrange(10**6))]),
-        "made": pick([None, at(1, 1, 1), at(9999, 12, 31, 23, 59, 59, 999_999), at(1960, 1, 1) + dt.timedelta(microseconds=micros)]),
-        "seen": pick([None, utc(1970, 1, 1, 0, 0, 1), utc(2000, 1, 1) + dt.timedelta(microseconds=micros)]),
+        "born": pick([None, dt.date(1, 1, 1), dt.date(9999, 12, 31),
+        dt.date.fromordinal(generator.randrange(1, 3_000_000))]),
+        "clock": pick([None, dt.time(0), dt.time(generator.randrange(24), 5, 59,
+        generator.randrange(10**6))]),
+        "made": pick([None, at(1, 1, 1), at(9999, 12, 31, 23, 59, 59, 999_999), at(1960, 1,
+        1) + dt.timedelta(microseconds=micros)]),
+        "seen": pick([None, utc(1970, 1, 1, 0, 0, 1), utc(2000, 1,
+        1) + dt.timedelta(microseconds=micros)]),
         "name": pick([None, "", " ", word, word, "a,b", "'", '"', "\\", "%s", "NULL"]),
         "alias": pick([None, "", word, ",", ";1", "?61"]),
         "note": pick([None, "", word * 20, "line 1\nline 2\r\n\ttab", "\\N"]),
         "code": pick([None, "", "A1", "é€ß"]),
         "data": pick([None, b"\0", generator.randbytes(generator.randrange(1, 40))]),
-        "doc": pick([None, "{}", "[]", json.dumps({"k": word, "a": [1, None, {"z": 1.5, "b": True}], "": 0})]),
+        "doc": pick([None, "{}", "[]", json.dumps({"k": word, "a": [1, None, {"z": 1.5, "b": True}],
+        "": 0})]),
         "token": pick([None, uuid.UUID(int=generator.getrandbits(128), version=4)]),
     }  # fmt: skip
 
@@ -526,7 +539,8 @@ class LakeKeeper(Keeper):
     schema = pa.schema(
         {
             "id": pa.int64(), "small": pa.int16(), "big": pa.int64(), "price": pa.decimal128(20, 6),
-            "ratio": pa.float64(), "active": pa.bool_(), "born": pa.date32(), "clock": pa.time64("us"),
+            "ratio": pa.float64(), "active": pa.bool_(), "born": pa.date32(),
+            "clock": pa.time64("us"),
             "made": pa.timestamp("us"), "seen": pa.timestamp("us", tz="UTC"), "name": pa.string(),
             "alias": pa.string(), "note": pa.string(), "code": pa.string(), "data": pa.binary(),
             "doc": pa.string(), "token": pa.binary(16),

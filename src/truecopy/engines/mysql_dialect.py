@@ -220,30 +220,35 @@ def _uuid(name: str, own: Type) -> str:
     if not isinstance(own, Binary):
         return f"LOWER({name})"
     digits = f"LOWER(HEX({name}))"
-    parts = ",".join(
-        f"SUBSTR({digits},{at},{size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-    )
-    return f"CONCAT_WS('-',{parts})"
+    places = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    dashed = ",'-',".join(f"SUBSTR({digits},{at},{size})" for at, size in places)
+    return f"IF(LENGTH({name}) = 16, CONCAT({dashed}), {digits})"
 
 
 def _float_bits(x: str) -> str:
     """The IEEE bits of a double by exact arithmetic: these servers have no other way to them.
 
-    `u` is |x| scaled by a power of two to about [1, 2): exact. LOG2 may be off by one beside a power of
-    two, so `u` may fall just outside; the mantissa is then taken at the neighbouring exponent.
+    `u` is |x| scaled by a power of two to about [1, 2): exact. LOG2 may be off by one beside a power
+    of two, so `u` may fall just outside; the mantissa is then taken at the neighbouring exponent.
+    Exponent and mantissa are added as integers: a double has no room for both.
     """
     size = f"ABS({x})"
     exponent = f"FLOOR(LOG2({size}))"
     u = f"({size} * POW(2, -({exponent})))"
+
+    def bits(bias: int, scaled: str) -> str:
+        whole = f"CAST({exponent} + {bias} AS UNSIGNED) * 4503599627370496"
+        return f"{whole} + CAST(({scaled} - 1) * 4503599627370496 AS UNSIGNED)"
+
     normal = (
-        f"(CASE WHEN {u} >= 2 THEN ({exponent} + 1024) * 4503599627370496 + ({u} / 2 - 1) * 4503599627370496"
-        f" WHEN {u} < 1 THEN ({exponent} + 1022) * 4503599627370496 + ({u} * 2 - 1) * 4503599627370496"
-        f" ELSE ({exponent} + 1023) * 4503599627370496 + ({u} - 1) * 4503599627370496 END)"
+        f"CASE WHEN {u} >= 2 THEN {bits(1024, f'{u} / 2')}"
+        f" WHEN {u} < 1 THEN {bits(1022, f'{u} * 2')} ELSE {bits(1023, u)} END"
     )
     # POW(2, 1074) overflows: the smallest numbers are scaled in two steps.
-    subnormal = f"({size} * POW(2, 537) * POW(2, 537))"
-    bits = f"(CASE WHEN {x} = 0 THEN 0 WHEN {size} < 2.2250738585072014e-308 THEN {subnormal} ELSE {normal} END)"
-    signed = f"(CAST({bits} AS UNSIGNED) + IF({x} < 0, 9223372036854775808, 0))"
+    subnormal = f"CAST({size} * POW(2, 537) * POW(2, 537) AS UNSIGNED)"
+    magnitude = f"CASE WHEN {x} = 0 THEN 0 WHEN {size} < 2.2250738585072014e-308 THEN {subnormal} ELSE {normal} END"
+    # Put together by bits, which gives an unsigned integer: HEX of a DECIMAL goes through a double.
+    signed = f"({magnitude}) | IF({x} < 0, 1 << 63, 0)"
     return f"IF({x} IS NULL, NULL, LPAD(LOWER(HEX({signed})), 16, '0'))"
 
 
