@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -59,6 +60,8 @@ def session(master: str | None = None) -> SparkSession:
         builder = builder.config(name, value)
     started: SparkSession = builder.getOrCreate()
     started.sparkContext.setLogLevel("WARN")
+    # It would print the whole trace of a wrong query beside the one line that the user gets.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return started
 
 

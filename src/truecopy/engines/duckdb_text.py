@@ -8,6 +8,8 @@ allowed inside the lambdas that make the texts of lists.
 
 from __future__ import annotations
 
+import string
+
 from truecopy.engines import text_patterns as patterns
 from truecopy.model.types import (
     Array,
@@ -237,7 +239,8 @@ def _uuid(x: str, native: str, own: Type) -> str:
         digits = f"lower(hex({x}))"
         dashed = _varchar(f"TRY_CAST({digits} AS UUID)")
         return f"(CASE WHEN octet_length({x}) = 16 THEN {dashed} ELSE {digits} END)"
-    return f"lower({own_text(x, native, own)})"
+    upper, lower = string.ascii_uppercase, string.ascii_lowercase
+    return f"translate({own_text(x, native, own)}, '{upper}', '{lower}')"
 
 
 def read(text: str, kind: Type) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import re
+import string
 import struct
 from collections.abc import Sequence
 
@@ -193,14 +194,15 @@ def _decimal(name: str, column: Column, scale: int | None) -> str:
     value = (
         f"({name} + 0)" if "zerofill" in column.native or isinstance(column.type, Bits) else name
     )
-    if scale is None:
-        return f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {value}))" if own else value
-    if isinstance(column.type, Float):
-        return f"CAST({value} AS DECIMAL(65,{min(scale, 30)}))"
+    if scale is None and not isinstance(column.type, Float):
+        return _at_scale(value, None) if own else value
+    if isinstance(column.type, Float) or scale is None:
+        # By its shortest text, which is how people read it; a cast of the number itself would round.
+        return _at_scale(f"CAST(CONCAT({value}) AS DECIMAL(65,30))", scale)
     if scale == own:
         return value
     if scale < own:
-        return f"ROUND({value}, {scale})"
+        return _at_scale(value, scale)
     return f"CONCAT({value},'{'' if own else '.'}{'0' * (scale - own)}')"
 
 
@@ -217,8 +219,14 @@ def _with_microseconds(name: str, own: Type, kind: Type, fraction: int) -> str:
 
 
 def _uuid(name: str, own: Type) -> str:
-    if not isinstance(own, Binary):
+    if isinstance(own, Uuid):
         return f"LOWER({name})"
+    if not isinstance(own, Binary):
+        # LOWER knows letters beyond ASCII, which are no matter of UUIDs and differ by collation.
+        lowered = name
+        for letter in string.ascii_uppercase:
+            lowered = f"REPLACE({lowered},'{letter}','{letter.lower()}')"
+        return f"IF(LENGTH({name}) = CHAR_LENGTH({name}), LOWER({name}), {lowered})"
     digits = f"LOWER(HEX({name}))"
     places = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
     dashed = ",'-',".join(f"SUBSTR({digits},{at},{size})" for at, size in places)
@@ -257,15 +265,16 @@ def _float_parameter(bits: str) -> float:
     return number
 
 
-_NUMBER = "^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]{1,2})?$"
+# Written for PCRE (MariaDB) and ICU (MySQL); \\\\z is the end of the text, where $ would pass over a newline.
+# Only plain forms that surely fit: a cast beyond its range would be a warning, and the run would stop.
 _PATTERNS: dict[type, str] = {
-    Integer: "^[-+]?[0-9]+$",
-    Boolean: "^[01]$",
-    Decimal: _NUMBER,
-    Float: _NUMBER,
-    Date: "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-    Time: "^-?[0-9]{2,3}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?$",
-    Timestamp: "^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?$",
+    Integer: "^[-+]?[0-9]{1,60}\\\\z",
+    Boolean: "^[-+]?[0-9]{1,60}\\\\z",
+    Decimal: "^[-+]?([0-9]{1,30}([.][0-9]{0,30})?|[.][0-9]{1,30})\\\\z",
+    Float: "^[-+]?([0-9]{1,60}([.][0-9]{0,60})?|[.][0-9]{1,60})([eE][-+]?[0-9]{1,2})?\\\\z",
+    Date: "^[0-9]{4,}-[0-9]{2}-[0-9]{2}\\\\z",
+    Time: "^-?[0-9]{2,4}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?\\\\z",
+    Timestamp: "^[0-9]{4,}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?\\\\z",
 }
 
 
@@ -274,24 +283,33 @@ def _parsed(name: str, kind: Type) -> str:
     match kind:
         case Integer() | Boolean():
             value = f"CAST({name} AS DECIMAL(65,0))"
-        case Decimal(scale) if scale is not None:
-            value = f"CAST({name} AS DECIMAL(65,{min(scale, 30)}))"
-        case Decimal():
-            value = (
-                f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({name} AS DECIMAL(65,30))))"
-            )
+        case Decimal(scale):
+            value = _at_scale(f"CAST({name} AS DECIMAL(65,30))", scale)
         case Float():
             value = _float_bits(f"({name} + 0e0)")
         case Time():
-            value = f"CAST(CAST({name} AS TIME(6)) AS CHAR)"
+            value = _padded_fraction(name)
         case Timestamp():
-            value = f"CAST(CAST({name} AS DATETIME(6)) AS CHAR)"
+            value = _padded_fraction(f"REPLACE({name},'T',' ')")
         case _:
             value = name
     pattern = _PATTERNS.get(type(kind))
     if pattern is None:
         return name
     return f"IF({name} REGEXP '{pattern}', {value}, CONCAT('?', LOWER(HEX({name}))))"
+
+
+def _at_scale(value: str, scale: int | None) -> str:
+    """A decimal with at least so many digits after the point, and no zeros beyond them."""
+    trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {value}))"
+    if scale is None:
+        return trimmed
+    return f"IF({value} = ROUND({value},{scale}), CAST(ROUND({value},{scale}) AS CHAR), {trimmed})"
+
+
+def _padded_fraction(text: str) -> str:
+    pointed = f"IF(LOCATE('.',{text}), {text}, CONCAT({text},'.'))"
+    return f"RPAD({pointed}, CHAR_LENGTH(SUBSTRING_INDEX({text},'.',1)) + 7, '0')"
 
 
 def _width(native: str) -> int:

@@ -14,7 +14,7 @@ from truecopy.model.errors import UsageError
 from truecopy.model.fingerprint import HEX_DIGITS
 from truecopy.model.relation import Buckets, Chunk, Key, Relation
 from truecopy.model.table import Column, TableName
-from truecopy.model.types import Type, is_free_text
+from truecopy.model.types import Text, Type, Uuid, is_free_text
 
 BITS = 4 * HEX_DIGITS
 
@@ -151,7 +151,7 @@ def rows_by_key_sql(
     """The canonical texts of all columns of the rows with these keys."""
     if relation.key_width == 1 and all(key[0] is not None for key in keys):
         name, found = (
-            dialect.quote(relation.key[0].name),
+            _key_names(dialect, relation)[0],
             [_key_parameters(dialect, relation, key) for key in keys],
         )
         wanted = f"{name} IN ({', '.join(places[0] for places, _ in found)})"
@@ -197,7 +197,8 @@ def boundary_sql(
         dialect.as_text(dialect.canonical(column, kind))
         for column, kind in zip(relation.key, relation.key_types, strict=True)
     )
-    ordered = f"{inner.sql} ORDER BY {names} LIMIT 1 OFFSET {rows:d}"
+    order = ", ".join(_key_names(dialect, relation))
+    ordered = f"{inner.sql} ORDER BY {order} LIMIT 1 OFFSET {rows:d}"
     return Statement(f"SELECT {texts} FROM ({ordered}) AS t", inner.values)
 
 
@@ -257,7 +258,7 @@ def _select(
     values: Sequence[object] = (),
 ) -> Statement:
     conditions, bound = [], []
-    names = [dialect.quote(column.name) for column in relation.key]
+    names = _key_names(dialect, relation)
     for limit, compare in ((chunk.low, dialect.row_at_least), (chunk.high, dialect.row_below)):
         if limit is not None:
             places, found = _key_parameters(dialect, relation, limit)
@@ -284,6 +285,20 @@ def _texts(dialect: Dialect, relation: Relation) -> str:
     )
 
 
+def _key_names(dialect: Dialect, relation: Relation) -> list[str]:
+    """What stands for the key in conditions: its columns, so that their index is used.
+
+    Except for UUIDs that a column of text may hold in capitals: those are found by their canonical
+    text only. Weak columns are their engine's own matter.
+    """
+    return [
+        dialect.canonical(column, kind)
+        if isinstance(kind, Uuid) and isinstance(column.type, Text) and not column.weak
+        else dialect.quote(column.name)
+        for column, kind in zip(relation.key, relation.key_types, strict=True)
+    ]
+
+
 def _key_parameters(
     dialect: Dialect, relation: Relation, key: Sequence[str | None]
 ) -> tuple[list[str], list[object]]:
@@ -300,7 +315,7 @@ def _key_condition(
 ) -> tuple[str, list[object]]:
     places, values = _key_parameters(dialect, relation, key)
     waiting = iter(places)
-    names = [dialect.quote(column.name) for column in relation.key]
+    names = _key_names(dialect, relation)
     equal = [
         f"{name} IS NULL" if text is None else f"{name} = {next(waiting)}"
         for name, text in zip(names, key, strict=True)

@@ -155,6 +155,11 @@ def _stored(column: Column, kind: Type, text: str) -> object:
     match kind:
         case Integer() | Boolean():
             return int(text) if _SMALLEST <= int(text) <= _LARGEST else text
+        case Decimal() if _is_whole_number(text) and affinity(column.native) not in (
+            "TEXT",
+            "BLOB",
+        ):
+            return int(text.partition(".")[0])  # as text it would become a double
         case Float():
             number: float = struct.unpack(">d", bytes.fromhex(text))[0]
             return "NaN" if math.isnan(number) else number  # SQLite would keep a NaN as NULL
@@ -167,6 +172,12 @@ def _stored(column: Column, kind: Type, text: str) -> object:
             return bytes.fromhex(text.replace("-", ""))
         case _:
             return text
+
+
+def _is_whole_number(text: str) -> bool:
+    whole, _, fraction = text.partition(".")
+    digits = whole.removeprefix("-").isdecimal() and not fraction.strip("0")
+    return digits and _SMALLEST <= int(whole) <= _LARGEST
 
 
 def text_function(column: Column, kind: Type) -> TextOf:

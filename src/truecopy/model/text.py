@@ -37,6 +37,7 @@ _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NAN_BITS = "7ff8000000000000"
 # ASCII only: no database reads the digits and spaces of other scripts as numbers.
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SPECIAL = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 _SPACES = " \t\n\r\f\v"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}")
@@ -163,7 +164,8 @@ def _plain(value: object) -> str:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
-            return data.hex()
+            # No text at all; the NUL keeps it apart from the text of these digits.
+            return "\0" + data.hex()
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, float):
@@ -207,7 +209,7 @@ def _number(value: object) -> decimal.Decimal | None:
     if isinstance(value, bool | int):
         return decimal.Decimal(int(value))
     text = repr(value) if isinstance(value, float) else _plain(value).strip(_SPACES)
-    if not _NUMBER.fullmatch(text) and text.lower().lstrip("+") not in _SPECIAL_NUMBERS:
+    if not _NUMBER.fullmatch(text) and not _SPECIAL.fullmatch(text):
         return None
     try:
         return _EXACT.create_decimal(text)
@@ -222,7 +224,7 @@ def _float(value: object) -> str | None:
         except (OverflowError, ValueError):  # beyond any float, or a signalling NaN
             return None
     text = _plain(value).strip(_SPACES)
-    if not _NUMBER.fullmatch(text) and text.lower().lstrip("+") not in _SPECIAL_NUMBERS:
+    if not _NUMBER.fullmatch(text) and not _SPECIAL.fullmatch(text):
         return None
     return float_bits(float(text))
 

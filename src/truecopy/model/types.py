@@ -143,15 +143,25 @@ def agree(
             return None
     if isinstance(source, Unknown) and isinstance(target, Unknown):
         return Text()
-    if isinstance(source, Unknown):
-        return target
-    if isinstance(target, Unknown):
-        return source
+    if isinstance(source, Unknown) or isinstance(target, Unknown):
+        known = target if isinstance(source, Unknown) else source
+        return Json() if isinstance(known, Json) else known
     if source == target:
         return source
     return _agree_on_kind(source, target) or _follow_strong_side(
         source, target, weak_source, weak_target
     )
+
+
+def keeps_order(own: Type, agreed: Type) -> bool:
+    """Whether the agreed texts of a column are ordered as the column itself is.
+
+    A UUID that a column of text holds is not: the text may be in capitals.
+    """
+    if isinstance(agreed, Uuid):
+        return isinstance(own, Uuid | Binary)
+    numbers = (Integer, Decimal)
+    return type(own) is type(agreed) or (isinstance(own, numbers) and isinstance(agreed, numbers))
 
 
 def _agree_on_kind(a: Type, b: Type) -> Type | None:

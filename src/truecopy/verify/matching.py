@@ -11,7 +11,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import IncomparableTypes, TruecopyError, UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table, TableName
-from truecopy.model.types import Json, Type, Unsupported, agree, type_name
+from truecopy.model.types import Json, Type, Unsupported, agree, keeps_order, type_name
 from truecopy.verify.options import Options
 
 
@@ -164,7 +164,11 @@ def match_tables(
     ordered_pairs += [pair for pair in pairs if pair[0].name not in key]
     types = tuple(_agreed_type(first, target_table, a, b, options) for a, b in ordered_pairs)
     same_order = all(
-        a.order is not None and a.order == b.order for a, b in ordered_pairs[: len(key)]
+        a.order is not None
+        and a.order == b.order
+        and keeps_order(a.type, kind)
+        and keeps_order(b.type, kind)
+        for (a, b), kind in zip(ordered_pairs[: len(key)], types, strict=False)
     ) and all(
         _holds_no_null(table, columns)
         for table, columns in (
