@@ -282,7 +282,7 @@ def read(text: str, kind: Type) -> str:
 
 
 def _trimmed(text: str) -> str:
-    return f"btrim({text},E' \\t\\n\\r\\f\\v')"
+    return f"btrim({text},E' \\t\\n\\r\\f\\x0b')"
 
 
 def _is_number(text: str, pattern: str) -> str:
