@@ -17,7 +17,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def lease(endpoint: Endpoint) -> Iterator[Session]:
-    """A session that nobody else uses meanwhile; kept for the next task unless something failed."""
+    """A session that nobody else uses meanwhile; kept for the next task unless it failed or is a file."""
     with _lock:
         waiting = _idle.get(endpoint)
         session = waiting.pop() if waiting else None
@@ -27,6 +27,9 @@ def lease(endpoint: Endpoint) -> Iterator[Session]:
     except BaseException:
         session.close()
         raise
+    if session.driver_local:
+        session.close()  # an open file would keep others from writing to it
+        return
     with _lock:
         _idle.setdefault(endpoint, []).append(session)
 

@@ -176,16 +176,18 @@ class RelationalSession(ABC):
         # Tables that are merged share their key space: cutting by the first one is good enough,
         # since a boundary is only a place to cut, not a promise of size.
         found: list[Key] = []
-        rest = chunk
+        rest, step = chunk, rows
         while True:
-            step = self.fetch(
-                sql.boundary_sql(self.dialect, relation, relation.tables[0], rest, rows)
-            )
-            if not step:
+            table = relation.tables[0]
+            row = self.fetch(sql.boundary_sql(self.dialect, relation, table, rest, step))
+            if not row:
                 return found
-            key = tuple(str(text) for text in step[0])
+            key = tuple(str(text) for text in row[0])
+            if key == rest.low:  # more rows than that share one key: look further
+                step *= 2
+                continue
             found.append(key)
-            rest = Chunk(key, chunk.high)
+            rest, step = Chunk(key, chunk.high), rows
 
     def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement:
         return sql.insert_sql(self.dialect, relation, row)

@@ -109,7 +109,8 @@ class Report:
             return 0
         if self.verdict == DIFFERENT:
             return 1
-        return 3 if any(not table.complete for table in self.tables) else 2
+        stopped = any(not table.complete or table.unsettled for table in self.tables)
+        return 3 if stopped else 2
 
     def differences(self, table: TableReport) -> Iterator[Difference]:
         """The differing rows of a table as whole rows of canonical text, in the order of the key."""
@@ -228,11 +229,8 @@ def overall(tables: tuple[TableReport, ...]) -> str:
     verdicts = [table.verdict for table in tables]
     if DIFFERENT in verdicts:
         return DIFFERENT
-    failed = [
-        t
-        for t in tables
-        if t.verdict == NOT_COMPARED and not (t.comparison is not None and t.complete)
-    ]
+    empty = [t for t in tables if t.comparison is not None and t.complete and not t.rows_compared]
+    failed = [t for t in tables if t.verdict == NOT_COMPARED and t not in empty]
     return EQUAL if EQUAL in verdicts and not failed else NOT_COMPARED
 
 

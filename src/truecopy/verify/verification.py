@@ -381,7 +381,10 @@ class _Verification:
         complete = self.stopped is None or (plan.chunks is not None and len(chunks) >= wanted)
         found = counts["missing"] + counts["extra"] + counts["differing"]
         compared = source.count + counts["extra"]
-        verdict, reason = self._verdict(comparison, found, compared, complete)
+        unsettled = counts["unsettled"]
+        if not found and source.count != target.count and not self.options.live:
+            unsettled = max(unsettled, abs(source.count - target.count))
+        verdict, reason = self._verdict(comparison, found, compared, complete, unsettled)
         return TableReport(
             source=comparison.source_name,
             target=comparison.target_name,
@@ -390,7 +393,7 @@ class _Verification:
             rows_compared=compared,
             rows_source=source.count,
             rows_target=target.count,
-            **counts,
+            **counts | {"unsettled": unsettled},
             structure=comparison.findings,
             complete=complete,
             sampled=self.options.sample is not None,
@@ -404,13 +407,17 @@ class _Verification:
         )
 
     def _verdict(
-        self, comparison: Comparison, found: int, compared: int, complete: bool
+        self, comparison: Comparison, found: int, compared: int, complete: bool, unsettled: int
     ) -> tuple[str, str | None]:
         fatal = [finding.message for finding in comparison.findings if finding.fatal]
         if found:
             return DIFFERENT, None if complete else self.stopped
         if not complete:
             return NOT_COMPARED, f"{self.stopped}: {compared:,} rows were compared, all equal"
+        if unsettled and not self.options.live:
+            return NOT_COMPARED, (
+                f"{unsettled:,} rows changed while they were read: verify again, or with --live"
+            )
         if fatal:
             return DIFFERENT, fatal[0]
         if not compared:
