@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import truecopy
 from tests.servers import Database
@@ -28,7 +30,7 @@ class Pair:
         self.run(0, script)
         self.run(1, script)
 
-    def verify(self, **choices: object) -> Report:
+    def verify(self, **choices: Any) -> Report:
         source, target = (f"sqlite:///{file}" for file in self.files)
         return truecopy.verify(source, target, **choices)
 
@@ -166,20 +168,21 @@ def test_tables_of_one_side_only(pair: Pair) -> None:
     assert pair.verify(strict_structure=True).verdict == "different"
 
 
-def test_differences_as_arrow_and_spark(pair: Pair, spark: object) -> None:
+def test_differences_as_arrow_and_spark(pair: Pair, spark: SparkSession) -> None:
     pair.both(ITEMS + "INSERT INTO items VALUES (1, 'a', 1), (2, 'b', 2)")
     pair.run(1, "UPDATE items SET name = NULL WHERE id = 1; DELETE FROM items WHERE id = 2")
     report = pair.verify()
     table = report.to_arrow()
     assert isinstance(table, pa.Table)
     assert sorted(table.column("kind").to_pylist()) == ["differs", "missing"]
-    frame = report.to_spark(spark)  # type: ignore[arg-type]
+    frame = report.to_spark(spark)
     row = frame.where("kind = 'differs'").first()
+    assert row is not None
     assert (row["key"], row["columns"], row["target"]["name"]) == ({"id": "1"}, ["name"], None)
 
 
 def test_keeps_to_the_ceiling_of_connections(
-    mariadb_db: Database, second_mariadb_db: Database, spark: object
+    mariadb_db: Database, second_mariadb_db: Database, spark: SparkSession
 ) -> None:
     for database in (mariadb_db, second_mariadb_db):
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")

@@ -47,7 +47,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     if "JAVA_HOME" in os.environ:
         environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    port, processes = free_port(), []
+    port = free_port()
+    processes: list[subprocess.Popen[bytes]] = []
 
     def launch(*arguments: str) -> None:
         with (folder / f"{len(processes)}.log").open("wb") as log:
@@ -146,7 +147,7 @@ class _Killer(Silence):
 
 
 def test_killed_worker_does_not_fail_the_run(
-    spark: object,  # noqa: ARG001 - the session must be up
+    spark: object,
     mariadb_db: Database,
     second_mariadb_db: Database,
 ) -> None:

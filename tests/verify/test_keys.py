@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
+from pyspark.sql import SparkSession
 
 import truecopy
 from tests.servers import Database
@@ -26,14 +28,17 @@ CASES = [
     KeyCase("negative", "id BIGINT NOT NULL", "id", "CAST(seq AS SIGNED) - 1500"),
     KeyCase("sparse", "id BIGINT NOT NULL", "id", "seq * 1000000007"),
     KeyCase("skewed", "id BIGINT UNSIGNED NOT NULL", "id", "IF(seq < 2900, seq, 18446744073709551615 - seq)"),
-    KeyCase("composite", "a INT NOT NULL, b VARCHAR(20) NOT NULL COLLATE utf8mb4_bin", "a, b", "seq % 7, CONCAT('k', seq)"),
+    KeyCase("composite", "a INT NOT NULL, b VARCHAR(20) NOT NULL COLLATE utf8mb4_bin", "a, b",
+            "seq % 7, CONCAT('k', seq)"),
     KeyCase("three", "a INT NOT NULL, b DATE NOT NULL, c INT NOT NULL", "a, b, c",
             "seq % 3, DATE('2020-01-01') + INTERVAL (seq % 50) DAY, seq"),
     KeyCase("text", "id VARCHAR(40) NOT NULL", "id", "CONCAT(IF(seq % 2, 'Ab', 'aB'), MD5(seq))"),
     KeyCase("binary", "id VARBINARY(40) NOT NULL", "id", "UNHEX(MD5(seq))"),
-    KeyCase("uuid", "id UUID NOT NULL", "id", "CONCAT(LEFT(MD5(seq),12),'4',SUBSTR(MD5(seq),14,3),'8',SUBSTR(MD5(seq),18))"),
+    KeyCase("uuid", "id UUID NOT NULL", "id",
+            "CONCAT(LEFT(MD5(seq),12),'4',SUBSTR(MD5(seq),14,3),'8',SUBSTR(MD5(seq),18))"),
     KeyCase("decimal", "id DECIMAL(20,6) NOT NULL", "id", "seq / 7"),
-    KeyCase("time", "id DATETIME(6) NOT NULL", "id", "TIMESTAMP('2024-03-31 00:00:00') + INTERVAL seq * 1234567 MICROSECOND"),
+    KeyCase("time", "id DATETIME(6) NOT NULL", "id",
+            "TIMESTAMP('2024-03-31 00:00:00') + INTERVAL seq * 1234567 MICROSECOND"),
     KeyCase("enum", "id ENUM('z','a') NOT NULL, n INT NOT NULL", "id, n", "IF(seq % 2, 'z', 'a'), seq"),
 ]  # fmt: skip
 
@@ -45,7 +50,7 @@ def fill(database: Database, case: KeyCase) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_kind_of_key(
-    case: KeyCase, mariadb_db: Database, second_mariadb_db: Database, spark: object
+    case: KeyCase, mariadb_db: Database, second_mariadb_db: Database, spark: SparkSession
 ) -> None:
     for database in (mariadb_db, second_mariadb_db):
         fill(database, case)
@@ -62,7 +67,7 @@ def test_every_kind_of_key(
 
 
 def test_text_keys_ordered_differently(
-    mariadb_db: Database, postgres_db: Database, spark: object
+    mariadb_db: Database, postgres_db: Database, spark: SparkSession
 ) -> None:
     """A collation that ignores case against one that does not: classes of fingerprints, one pass."""
     mariadb_db.execute(
@@ -87,7 +92,7 @@ def test_text_keys_ordered_differently(
 
 @pytest.mark.parametrize("chunk_rows", [100, 100_000])
 def test_tables_without_a_key_are_multisets(
-    chunk_rows: int, mariadb_db: Database, postgres_db: Database, spark: object
+    chunk_rows: int, mariadb_db: Database, postgres_db: Database, spark: SparkSession
 ) -> None:
     for database in (mariadb_db, postgres_db):
         database.execute("CREATE TABLE t (a INT, b VARCHAR(20))")
@@ -133,6 +138,6 @@ def test_target_with_rows_beyond_the_source(
 def test_chunks_cover_the_key_space() -> None:
     chunks = even_chunks(-5, 1000, 1006, 100)
     assert (chunks[0].low, chunks[-1].high) == (None, None)
-    assert all(a.high == b.low for a, b in zip(chunks, chunks[1:], strict=False))
+    assert all(a.high == b.low for a, b in pairwise(chunks))
     assert len(chunks) == 11
     assert chunks_between([]) == even_chunks(1, 1, 1, 100)

@@ -13,6 +13,7 @@ from tests.program import truecopy as program
 from tests.servers import Database
 from truecopy.engines import connect
 from truecopy.engines.protocols import Writes
+from truecopy.model.errors import CannotFinish
 from truecopy.verify.repair import apply_repair, write_repair
 
 SCHEMA = """
@@ -119,6 +120,6 @@ def test_target_written_meanwhile_rolls_back(
     second_mariadb_db.execute("DELETE FROM children WHERE id = 2")
     with closing(connect(report.target)) as session:
         assert isinstance(session, Writes)
-        with pytest.raises(truecopy.model.errors.CannotFinish, match="verify again"):
+        with pytest.raises(CannotFinish, match="verify again"):
             apply_repair(report, session)
     assert second_mariadb_db.execute("SELECT note FROM children WHERE id = 1") == [("x",)]

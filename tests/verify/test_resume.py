@@ -9,6 +9,7 @@ import re
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,12 @@ def asked_chunks(source: Database, checkpoint: Path) -> set[int]:
     return {numbers[int(low[1]) if low else 0] for low in lows}
 
 
+@pytest.mark.timeout(900)
 def test_killed_five_times(
-    mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     for database in (mariadb_db, second_mariadb_db):
         fill(database, ROWS)
@@ -66,7 +71,7 @@ def test_killed_five_times(
     command += ["--chunk-rows", str(CHUNK), "--checkpoint", str(checkpoint)]
     dice = random.Random()
     seed = dice.randrange(2**32)
-    print(f"seed {seed}")
+    record_property("seed", seed)
     dice.seed(seed)
     mariadb_db.execute("SET GLOBAL log_output = 'TABLE', GLOBAL general_log = 1")
     try:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.program import Ended, truecopy
 from tests.servers import Database
@@ -219,7 +220,7 @@ def test_no_password_in_any_output_log_or_setting(
 
 
 def test_no_password_in_sparks_configuration(
-    spark: object, mariadb_db: Database, second_mariadb_db: Database
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
     import truecopy as library
 
@@ -227,8 +228,10 @@ def test_no_password_in_sparks_configuration(
         database.execute("CREATE TABLE items (id INT PRIMARY KEY)")
         database.execute("INSERT INTO items SELECT seq FROM seq_1_to_100")
     library.verify(mariadb_db.url, second_mariadb_db.url, master="local[2]")
-    settings = str(spark.sparkContext.getConf().getAll())  # type: ignore[attr-defined]
-    settings += str(spark.sparkContext._jvm.System.getProperties())  # type: ignore[attr-defined]
+    settings = str(spark.sparkContext.getConf().getAll())
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    settings += str(jvm.System.getProperties())
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         if "java" in (line := process.read_bytes().decode(errors="replace")):
             settings += line
