@@ -131,6 +131,7 @@ class Report:
             "tables": [self._table(table) for table in self.tables],
             "only_source": list(self.only_source),
             "only_target": list(self.only_target),
+            "resumed_chunks": self.resumed,
             "seconds": round(self.seconds, 3),
             "certificate": self.certificate,
         }

@@ -194,6 +194,7 @@ class _Verification:
 
     def open_record(self, checkpoint: str | Path | None, fresh: bool) -> None:
         """Finds the interrupted run of the same configuration, or plans a new one."""
+        self.named_checkpoint = checkpoint is not None
         configuration = self.options.fingerprint(self.source.endpoint, self.target.endpoint)
         structure = [
             [c.name, [*c.column_names], [repr(t) for t in c.source.types]] for c in self.comparisons
@@ -240,7 +241,9 @@ class _Verification:
             raise CannotFinish(
                 "interrupted; the same command goes on where this one stopped"
             ) from None
-        if self.stopped is None:
+        if self.stopped is None or not self.named_checkpoint:
+            # A run that was told to stop goes on only from a checkpoint that the user named: the next
+            # one may come after a repair, and must not repeat what was true before it.
             self.record.finish()
         return self._report()
 
