@@ -45,14 +45,20 @@ def _tables(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "target"):
         table.add_column(name, overflow="fold")
-    table.add_column("verdict", no_wrap=True, min_width=14)
-    for name in ("rows", "missing", "extra", "differing", "unsettled"):
-        table.add_column(name, justify="right")
+    table.add_column("verdict", no_wrap=True)
+    counts = {
+        "rows": "rows_compared",
+        "missing": "missing",
+        "extra": "extra",
+        "differing": "differing",
+    }
+    if report.options.live or any(one.unsettled for one in report.tables):
+        counts["unsettled"] = "unsettled"
+    for name in counts:
+        table.add_column(name, justify="right", no_wrap=True)
     for one in report.tables:
-        counts = (one.rows_compared, one.missing, one.extra, one.differing, one.unsettled)
-        table.add_row(
-            escape(one.source), escape(one.target), _MARKS[one.verdict], *(f"{n:,}" for n in counts)
-        )
+        numbers = (f"{getattr(one, field):,}" for field in counts.values())
+        table.add_row(escape(one.source), escape(one.target), _MARKS[one.verdict], *numbers)
     return table
 
 
