@@ -134,7 +134,9 @@ def test_keys_find_their_rows(engine: Engine, case: Case) -> None:
             parts = [database.digest(relation, chunk) for chunk in chunks]
             assert sum(part.count for part in parts) == whole.count == len(texts)
             assert sum(part.total for part in parts) == whole.total
-            assert all(0 < part.count <= 8 for part in parts)
+            # Keys that differ as texts may be equal under a collation, and are never cut apart.
+            if not str(relation.key[0].order).startswith("mysql:"):
+                assert all(0 < part.count <= 8 for part in parts)
 
 
 @pytest.mark.timeout(30)

@@ -53,7 +53,9 @@ def test_a_type_agrees_with_itself_and_follows_nothing(kind: Type, a: bool, b: b
         assert agree(kind, kind) is None
     elif not isinstance(kind, Unknown | Array):
         assert agree(kind, kind, weak_source=a, weak_target=b) == kind
-        assert agree(Unknown(), kind) == agree(kind, Unknown()) == kind
+        # A column without a type prints JSON in no form of its own.
+        followed = Json() if isinstance(kind, Json) else kind
+        assert agree(Unknown(), kind) == agree(kind, Unknown()) == followed
 
 
 @pytest.mark.parametrize(

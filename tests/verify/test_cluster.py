@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -135,15 +136,13 @@ class _Killer(Silence):
 
     def _kill_one(self) -> None:
         for process in psutil.Process().children(recursive=True):
-            parent = process.parent()
-            if (
-                parent is not None
-                and "pyspark.daemon" in " ".join(process.cmdline())
-                and "pyspark.daemon" in " ".join(parent.cmdline())
-            ):
-                process.kill()
-                self.killed.append(process.pid)
-                return
+            with suppress(psutil.Error):  # it may end while it is looked at
+                parent = process.parent()
+                pair = [p for p in (process, parent) if p and "pyspark.daemon" in p.cmdline()]
+                if len(pair) == 2:  # a worker, not the daemon that forks them
+                    process.kill()
+                    self.killed.append(process.pid)
+                    return
 
 
 def test_killed_worker_does_not_fail_the_run(

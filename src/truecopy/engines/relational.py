@@ -175,18 +175,18 @@ class RelationalSession(ABC):
     def boundaries(self, relation: Relation, chunk: Chunk, rows: int) -> list[Key]:
         # Tables that are merged share their key space: cutting by the first one is good enough,
         # since a boundary is only a place to cut, not a promise of size.
-        found: list[Key] = []
+        found: dict[Key, None] = {}
         rest, step = chunk, rows
         while True:
             table = relation.tables[0]
             row = self.fetch(sql.boundary_sql(self.dialect, relation, table, rest, step))
             if not row:
-                return found
+                return list(found)
             key = tuple(str(text) for text in row[0])
-            if key == rest.low:  # more rows than that share one key: look further
+            if key == chunk.low or key in found:  # more rows than that share one key: look further
                 step *= 2
                 continue
-            found.append(key)
+            found[key] = None
             rest, step = Chunk(key, chunk.high), rows
 
     def insert(self, relation: Relation, row: Sequence[str | None]) -> Statement:

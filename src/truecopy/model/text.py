@@ -164,8 +164,7 @@ def _plain(value: object) -> str:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
-            # No text at all; the NUL keeps it apart from the text of these digits.
-            return "\0" + data.hex()
+            return data.hex()
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, float):
