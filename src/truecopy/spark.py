@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+_chosen: list[str] = []
 _SHIPPED_AS = "truecopy_packages"
 # Spark brings these itself; the rest of what the package needs travels with the job.
 _NOT_SHIPPED = {"pyspark", "py4j"}
@@ -67,7 +68,12 @@ def session(master: str | None = None) -> SparkSession:
 
 def default_master() -> str:
     """All cores, and four attempts per task: `local[N]` alone fails a job with its first lost worker."""
-    return f"local[{os.cpu_count() or 1},4]"
+    return _chosen[-1] if _chosen else f"local[{os.cpu_count() or 1},4]"
+
+
+def choose_master(master: str) -> None:
+    """What `session` starts on from now on, whoever asks for it first (a lake asks when it is opened)."""
+    _chosen.append(master)
 
 
 def is_local(master: str) -> bool:

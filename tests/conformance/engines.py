@@ -136,7 +136,7 @@ class MariaDBEngine(Served):
         return None if self.name == "mysql" and case.name in NOT_IN_MYSQL else found
 
 
-NOT_IN_MYSQL = {"uuid", "json big numbers"}
+NOT_IN_MYSQL = {"uuid", "json big numbers", "json big numbers in jsonb"}
 """MySQL has no UUID type, and keeps numbers of JSON as doubles."""
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from truecopy.engines import deferred
 from truecopy.engines.lake import Lake, explained
-from truecopy.engines.protocols import Frames, Introspects
+from truecopy.engines.protocols import Frames, Introspects, RunsQueries
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import fingerprint
@@ -418,3 +418,9 @@ def test_an_error_while_reading_is_one_line(spark: SparkSession, tmp_path: Path)
         session.describe(TableName(None, "t"))
     assert "\n" not in str(caught.value)
     assert "t.parquet" in str(caught.value)
+
+
+def test_a_query_of_the_user(spark: SparkSession) -> None:
+    with Lake(parse_endpoint("lake://")) as session:
+        assert isinstance(session, RunsQueries)
+        assert session.query("SELECT ? + 1 AS n", (41,)).to_pydict() == {"n": [42]}

@@ -7,7 +7,7 @@ frames are compared by whoever asked for them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -114,6 +114,11 @@ class Lake:
 
     def position(self) -> str | None:
         return None
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
+        """The result of a query on the session's catalog; parameters are written `?`."""
+        with explained(self.endpoint):
+            return self._spark.sql(statement, args=list(values)).toArrow()
 
     # Frames
 

@@ -101,6 +101,8 @@ def verify(
     """
     chosen = options or Options(**choices)
     ends = tuple(parse_endpoint(end) if isinstance(end, str) else end for end in (source, target))
+    if master is not None:
+        spark_settings.choose_master(master)
     with ExitStack() as stack:
         sides = cast(
             tuple[Session, Session],
