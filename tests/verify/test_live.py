@@ -8,14 +8,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from sqlalchemy.exc import IntegrityError
 
 import truecopy
 from tests.servers import Database, MariaDB, Server
 from tests.verify.rows import fill
+from truecopy.metastore.runs import ChunkRecord, RunRecord
 from truecopy.model.relation import Key
 from truecopy.verify.differences import Difference
 from truecopy.verify.live import watch
@@ -172,3 +176,37 @@ def test_simulated_schedules(changes: list[float], lag: float, broken: bool) -> 
     else:
         assert not settled.different
     assert world.now <= 10.0 + 1.0 + 2.0
+
+
+def test_live_through_frames_and_out_of_time(
+    mariadb_db: Database, postgres_db: Database, spark: SparkSession
+) -> None:
+    """Keys that are ordered differently go through Spark; what they find is settled as well."""
+    for database in (mariadb_db, postgres_db):
+        database.execute("CREATE TABLE t (id VARCHAR(20) PRIMARY KEY, v INT)")
+        database.executemany("INSERT INTO t VALUES (%s, %s)", [(f"k{i}", i) for i in range(500)])
+    postgres_db.execute("UPDATE t SET v = -1 WHERE id = 'k7'")
+    postgres_db.execute("DELETE FROM t WHERE id = 'k8'")
+    ends = mariadb_db.url, postgres_db.url
+    report = truecopy.verify(
+        *ends, live=True, delay=0.2, settle_time=2, chunk_rows=100, spark=spark
+    )
+    table = report.tables[0]
+    assert (report.verdict, table.missing, table.differing) == ("different", 1, 1), report.to_dict()
+    hurried = truecopy.verify(
+        *ends, live=True, delay=0.2, max_time=0.001, chunk_rows=100_000, fresh=True
+    )
+    assert (hurried.tables[0].found, hurried.tables[0].unsettled) == (0, 2), hurried.to_dict()
+    assert hurried.verdict != "different"
+
+
+def test_settled_rows_are_recorded_in_one_step(tmp_path: Path) -> None:
+    """Whatever a kill interrupts, rows that differed are either still suspected or judged."""
+    record = RunRecord(tmp_path / "run.db")
+    record.start("x", [])
+    suspected = ChunkRecord(0, 0, {}, 2, b"two rows")
+    record.add(suspected)
+    with pytest.raises(IntegrityError):  # the second of two records with one number cannot be kept
+        record.replace(0, [ChunkRecord(0, 0, {}, 0, b""), ChunkRecord(0, 0, {}, 0, b"")])
+    assert list(record.records(0)) == [suspected]
+    record.close()

@@ -122,8 +122,7 @@ class RunRecord:
     def add(self, record: ChunkRecord) -> None:
         """Records a finished chunk; recording it again changes nothing."""
         with self._engine.begin() as connection:
-            values = {**record.__dict__, "summary": json.dumps(record.summary)}
-            connection.execute(insert(_chunk).prefix_with("OR IGNORE").values(**values))
+            connection.execute(insert(_chunk).prefix_with("OR IGNORE"), [_values(record)])
 
     def done(self) -> set[tuple[int, int]]:
         """The chunks that need not be done again, by the numbers of comparison and chunk."""
@@ -146,6 +145,12 @@ class RunRecord:
                     row.comparison, row.number, json.loads(row.summary), row.found, row.differences
                 )
 
+    def replace(self, comparison: int, records: Sequence[ChunkRecord]) -> None:
+        """Puts other results in the place of those of one comparison, in one step."""
+        with self._engine.begin() as connection:
+            connection.execute(_chunk.delete().where(_chunk.c.comparison == comparison))
+            connection.execute(insert(_chunk), [_values(record) for record in records])
+
     def forget(self, comparison: int) -> None:
         """Drops the results of one comparison, to do it again from its start."""
         with self._engine.begin() as connection:
@@ -166,6 +171,10 @@ class RunRecord:
     def close(self) -> None:
         """Lets another process use the file."""
         self._release()
+
+
+def _values(record: ChunkRecord) -> dict[str, object]:
+    return {**record.__dict__, "summary": json.dumps(record.summary)}
 
 
 def _release(engine: Engine, lock: IO[str]) -> None:

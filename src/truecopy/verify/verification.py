@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from truecopy import spark as spark_settings
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Digests, Introspects, Reads, Replicates, Session
-from truecopy.metastore.runs import ChunkRecord, RunRecord
+from truecopy.metastore.runs import RunRecord
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import Digest
@@ -26,18 +26,17 @@ from truecopy.verify.buckets import compare_by_buckets
 from truecopy.verify.certificate import issue_certificate
 from truecopy.verify.chunks import chunk_rows, plan_chunks, sample_chunks
 from truecopy.verify.compare import ChunkResult
-from truecopy.verify.differences import from_arrow, from_bytes, to_arrow, to_bytes
-from truecopy.verify.live import settle
+from truecopy.verify.differences import from_arrow, from_bytes
+from truecopy.verify.live import Settled, settle
 from truecopy.verify.matching import Comparison, NotCompared, match, pair_tables
 from truecopy.verify.options import Options
-from truecopy.verify.report import (
-    DIFFERENT,
-    EQUAL,
-    NOT_COMPARED,
-    ChunkSummary,
-    Report,
-    TableReport,
-    overall,
+from truecopy.verify.report import DIFFERENT, NOT_COMPARED, Report, TableReport, overall
+from truecopy.verify.summary import (
+    CLOSING,
+    settled_result,
+    table_report,
+    to_record,
+    without_differences,
 )
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ class _Verification:
         self.listener.planned(self.comparisons, len(tasks), total, self.resumed)
         try:
             self._compare(todo, done)
-            if self.options.live and self.stopped is None:
+            if self.options.live:
                 self._settle()
         except KeyboardInterrupt:
             raise CannotFinish(
@@ -259,11 +258,16 @@ class _Verification:
             )
         return tasks
 
+    def _planned(self, number: int) -> int | None:
+        """How many chunks of a comparison are to be compared; None where it has none."""
+        chunks = self.plans[number].chunks
+        return None if chunks is None else len(sample_chunks(range(len(chunks)), self.options))
+
     def _compare(self, todo: Sequence[runner.ChunkTask], done: set[tuple[int, int]]) -> None:
         framed = [number for number, plan in enumerate(self.plans) if plan.chunks is None]
-        waiting = [number for number in framed if (number, _LAST) not in done]
+        waiting = [number for number in framed if (number, CLOSING) not in done]
         for result in self._results(todo, waiting):
-            self.record.add(_to_record(result))
+            self.record.add(to_record(result))
             self.listener.advanced(self.comparisons[result.comparison], result)
             if self._must_stop():
                 return
@@ -289,7 +293,7 @@ class _Verification:
                 )
             except (Py4JError, PySparkException) as error:
                 raise runner.explain_spark(error) from error
-            yield ChunkResult(number, _LAST, Digest(), Digest())
+            yield ChunkResult(number, CLOSING, Digest(), Digest())
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -315,34 +319,32 @@ class _Verification:
             ]
             if not suspects:
                 continue
-            self.listener.said(
-                f"{comparison.source_name}: watching {len(suspects):,} rows until they stand still"
-            )
-            settled = settle(comparison, suspects, self.options)
-            kinds = [difference.kind for difference in settled.different]
-            records = list(self.record.records(number))
-            self.record.forget(number)
-            for record in records:
-                self.record.add(_without_differences(record))
-            verdict = ChunkResult(
-                number,
-                _LAST,
-                Digest(),
-                Digest(),
-                missing=kinds.count("missing"),
-                extra=kinds.count("extra"),
-                differing=kinds.count("differs"),
-                unsettled=settled.unsettled,
-                differences=to_bytes(to_arrow(settled.different)) if kinds else b"",
-            )
-            self.record.add(_to_record(verdict))
+            settled = Settled((), len(suspects))
+            if self.stopped is None:
+                self.listener.said(
+                    f"{comparison.source_name}: watching {len(suspects):,} rows until they stand still"
+                )
+                settled = settle(comparison, suspects, self.options)
+            compared = [without_differences(record) for record in self.record.records(number)]
+            # In one step: a kill between the two would leave rows that were never judged as equal.
+            self.record.replace(number, [*compared, to_record(settled_result(number, settled))])
 
     def _report(self) -> Report:
         self.positions |= {
             "source_after": cast(Introspects, self.source).position(),
             "target_after": cast(Introspects, self.target).position(),
         }
-        tables = [self._table(number) for number in range(len(self.comparisons))]
+        tables = [
+            table_report(
+                comparison,
+                number,
+                self.record.records(number),
+                self._planned(number),
+                self.options,
+                self.stopped,
+            )
+            for number, comparison in enumerate(self.comparisons)
+        ]
         tables += [
             TableReport(refused.source_name, refused.target_name, NOT_COMPARED, refused.reason)
             for refused in self.refused
@@ -368,90 +370,6 @@ class _Verification:
             record=self.record,
         )
         return issue_certificate(report)
-
-    def _table(self, number: int) -> TableReport:
-        comparison, plan = self.comparisons[number], self.plans[number]
-        source = target = Digest()
-        counts = dict.fromkeys(("missing", "extra", "differing", "unsettled"), 0)
-        chunks = []
-        for record in self.record.records(number):
-            summary: dict[str, Any] = record.summary
-            source += Digest(summary["source_count"], int(summary["source_total"]))
-            target += Digest(summary["target_count"], int(summary["target_total"]))
-            counts = {name: count + summary[name] for name, count in counts.items()}
-            rows = max(summary["source_count"], summary["target_count"])
-            if record.number != _LAST:
-                chunks.append(ChunkSummary(record.number, rows, record.found, summary["seconds"]))
-        wanted = len(sample_chunks(range(len(plan.chunks or ())), self.options))
-        complete = self.stopped is None or (plan.chunks is not None and len(chunks) >= wanted)
-        found = counts["missing"] + counts["extra"] + counts["differing"]
-        compared = source.count + counts["extra"]
-        unsettled = counts["unsettled"]
-        if not found and source.count != target.count and not self.options.live:
-            unsettled = max(unsettled, abs(source.count - target.count))
-        verdict, reason = self._verdict(comparison, found, compared, complete, unsettled)
-        return TableReport(
-            source=comparison.source_name,
-            target=comparison.target_name,
-            verdict=verdict,
-            reason=reason,
-            rows_compared=compared,
-            rows_source=source.count,
-            rows_target=target.count,
-            **counts | {"unsettled": unsettled},
-            structure=comparison.findings,
-            complete=complete,
-            sampled=self.options.sample is not None,
-            digests=(source, target),
-            columns=comparison.column_names,
-            types=comparison.source.types,
-            key=comparison.column_names[: comparison.source.key_width],
-            ignored=comparison.ignored,
-            chunks=tuple(chunks),
-            comparison=number,
-        )
-
-    def _verdict(
-        self, comparison: Comparison, found: int, compared: int, complete: bool, unsettled: int
-    ) -> tuple[str, str | None]:
-        fatal = [finding.message for finding in comparison.findings if finding.fatal]
-        if found:
-            return DIFFERENT, None if complete else self.stopped
-        if not complete:
-            return NOT_COMPARED, f"{self.stopped}: {compared:,} rows were compared, all equal"
-        if unsettled and not self.options.live:
-            return NOT_COMPARED, (
-                f"{unsettled:,} rows changed while they were read: verify again, or with --live"
-            )
-        if fatal:
-            return DIFFERENT, fatal[0]
-        if not compared:
-            return NOT_COMPARED, "both sides are empty: no row was compared"
-        return EQUAL, None
-
-
-_LAST = 2**31 - 1
-"""The number of the record that closes a comparison made through Spark's frames or settled live."""
-
-
-def _to_record(result: ChunkResult) -> ChunkRecord:
-    summary: dict[str, str | int | float] = {
-        "source_count": result.source.count,
-        "source_total": str(result.source.total),
-        "target_count": result.target.count,
-        "target_total": str(result.target.total),
-        "missing": result.missing,
-        "extra": result.extra,
-        "differing": result.differing,
-        "unsettled": result.unsettled,
-        "seconds": round(result.seconds, 4),
-    }
-    return ChunkRecord(result.comparison, result.chunk, summary, result.found, result.differences)
-
-
-def _without_differences(record: ChunkRecord) -> ChunkRecord:
-    summary = {**record.summary, "missing": 0, "extra": 0, "differing": 0, "unsettled": 0}
-    return ChunkRecord(record.comparison, record.number, summary, 0, b"")
 
 
 def _open_record(checkpoint: str | Path | None, configuration: str) -> RunRecord:
