@@ -41,6 +41,7 @@ def verify(
         typer.Option(
             "--table",
             "-t",
+            metavar="TABLE",
             rich_help_panel=CHOICE,
             help="NAME, or SOURCE=TARGET; repeatable. SOURCE may hold * to merge many tables into one TARGET."
             " Default: all common tables.",
@@ -49,48 +50,74 @@ def verify(
     key: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=CHOICE, help="Columns that identify a row, separated by commas."
+            metavar="COLUMNS",
+            rich_help_panel=CHOICE,
+            help="Columns that identify a row, separated by commas.",
         ),
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(rich_help_panel=CHOICE, help="SQL condition for the rows of both sides."),
+        typer.Option(
+            metavar="SQL", rich_help_panel=CHOICE, help="SQL condition for the rows of both sides."
+        ),
     ] = None,
     ignore_column: Annotated[
         list[str] | None,
-        typer.Option(rich_help_panel=CHOICE, help="[TABLE.]COLUMN to leave out; repeatable."),
+        typer.Option(
+            metavar="COLUMN",
+            rich_help_panel=CHOICE,
+            help="[TABLE.]COLUMN to leave out; repeatable.",
+        ),
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option(rich_help_panel=CHOICE, help="[TABLE.]COLUMN=TARGET_COLUMN; repeatable."),
+        typer.Option(
+            metavar="OLD=NEW",
+            rich_help_panel=CHOICE,
+            help="[TABLE.]COLUMN of the source and its name on the target; repeatable.",
+        ),
     ] = None,
     cast: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="COLUMN=TYPE",
             rich_help_panel=CHOICE,
-            help="[TABLE.]COLUMN=TYPE to compare a column as text, integer, decimal(SCALE), double, date, time,"
+            help="Compare [TABLE.]COLUMN as text, integer, decimal(SCALE), double, date, time,"
             " timestamp, timestamptz, binary, json or uuid; repeatable.",
         ),
     ] = None,
     float_tolerance: Annotated[
         float,
         typer.Option(
-            rich_help_panel=CHOICE, help="Relative difference up to which floats are equal."
+            metavar="RATIO",
+            rich_help_panel=CHOICE,
+            help="Relative difference up to which floats are equal.",
         ),
     ] = 0.0,
     sample: Annotated[
         float | None,
-        typer.Option(rich_help_panel=CHOICE, help="Compare this share of the chunks, e.g. 0.05."),
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=CHOICE,
+            help="Compare this share of the chunks, e.g. 0.05.",
+        ),
     ] = None,
     match_case: Annotated[
-        bool, typer.Option(rich_help_panel=CHOICE, help="Column names must agree in case.")
+        bool,
+        typer.Option(
+            "--match-case", rich_help_panel=CHOICE, help="Column names must agree in case."
+        ),
     ] = False,
     match_order: Annotated[
-        bool, typer.Option(rich_help_panel=CHOICE, help="Columns must stand in the same order.")
+        bool,
+        typer.Option(
+            "--match-order", rich_help_panel=CHOICE, help="Columns must stand in the same order."
+        ),
     ] = False,
     strict_structure: Annotated[
         bool,
         typer.Option(
+            "--strict-structure",
             rich_help_panel=CHOICE,
             help="Other types, and tables that only one side has, are differences.",
         ),
@@ -98,6 +125,7 @@ def verify(
     master: Annotated[
         str | None,
         typer.Option(
+            metavar="URL",
             rich_help_panel=SPEED,
             help="Spark master: local[N], spark://HOST:PORT, yarn, k8s://… Default: small work runs in this"
             " process, the rest on all cores.",
@@ -106,32 +134,49 @@ def verify(
     connections: Annotated[
         int | None,
         typer.Option(
-            rich_help_panel=SPEED, help="Connections to each side at once; default one per core."
+            metavar="N",
+            rich_help_panel=SPEED,
+            help="Connections to each side at once; default one per core.",
         ),
     ] = None,
     chunk_rows: Annotated[
         int | None,
-        typer.Option(rich_help_panel=SPEED, help="Rows of a chunk; default by the size of a row."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=SPEED,
+            help="Rows of a chunk; default by the size of a row.",
+        ),
     ] = None,
     chunk_seconds: Annotated[
-        float, typer.Option(rich_help_panel=SPEED, help="What one statement should take at most.")
+        float,
+        typer.Option(
+            metavar="SEC", rich_help_panel=SPEED, help="What one statement should take at most."
+        ),
     ] = 1.0,
     replica: Annotated[
         str | None,
-        typer.Option(rich_help_panel=SPEED, help="URL of a replica whose lag pauses the work."),
+        typer.Option(
+            metavar="URL", rich_help_panel=SPEED, help="URL of a replica whose lag pauses the work."
+        ),
     ] = None,
     max_lag: Annotated[
-        float, typer.Option(rich_help_panel=SPEED, help="Seconds of lag that pause it.")
+        float,
+        typer.Option(metavar="SEC", rich_help_panel=SPEED, help="Seconds of lag that pause it."),
     ] = 1.0,
     limit: Annotated[
-        int | None, typer.Option(rich_help_panel=SPEED, help="Stop after this many differing rows.")
+        int | None,
+        typer.Option(
+            metavar="N", rich_help_panel=SPEED, help="Stop after this many differing rows."
+        ),
     ] = None,
     max_time: Annotated[
-        float | None, typer.Option(rich_help_panel=SPEED, help="Stop after this many seconds.")
+        float | None,
+        typer.Option(metavar="SEC", rich_help_panel=SPEED, help="Stop after this many seconds."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             rich_help_panel=SPEED,
             help="File that remembers what is done. Default: one per set of options, in the state folder.",
         ),
@@ -149,6 +194,7 @@ def verify(
     delay: Annotated[
         float,
         typer.Option(
+            metavar="SEC",
             rich_help_panel=ONLINE,
             help="Seconds for which a source row must stand still before a difference counts.",
         ),
@@ -156,6 +202,7 @@ def verify(
     settle_time: Annotated[
         float,
         typer.Option(
+            metavar="SEC",
             rich_help_panel=ONLINE,
             help="Seconds after which rows that never stood still are unsettled.",
         ),
@@ -164,15 +211,24 @@ def verify(
         bool, typer.Option("--json", rich_help_panel=RESULT, help="Print one JSON document.")
     ] = False,
     report: Annotated[
-        Path | None, typer.Option(rich_help_panel=RESULT, help="Write a page (HTML).")
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=RESULT, help="Write a page (HTML)."),
     ] = None,
     certificate: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=RESULT, help="Write the certificate here (.json or .html)."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=RESULT,
+            help="Write the certificate here (.json or .html).",
+        ),
     ] = None,
     repair: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=RESULT, help="Write the statements that repair the target."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=RESULT,
+            help="Write the statements that repair the target.",
+        ),
     ] = None,
     apply_repair_: Annotated[
         bool,

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from truecopy.engines.protocols import Introspects, Session
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import IncomparableTypes, TruecopyError, UsageError
+from truecopy.model.errors import IncomparableTypes, UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import Json, Type, Unsupported, agree, keeps_order, type_name
@@ -220,7 +220,7 @@ def _matching(source: Introspects, pattern: str) -> list[TableName]:
         n for n in source.tables() if fnmatchcase(n.table, pattern) or fnmatchcase(str(n), pattern)
     ]
     if not found:
-        raise UsageError(f"no table of {source.endpoint} matches {pattern}")  # type: ignore[attr-defined]
+        raise UsageError(f"no table of the source matches {pattern}")
     return found
 
 
@@ -343,15 +343,3 @@ def _agreed_type(source: Table, target: Table, a: Column, b: Column, options: Op
         f"{source.name}.{a.name} ({a.native}) and {target.name}.{b.name} ({b.native}) cannot be compared faithfully:"
         f" {why}; leave the column out with --ignore-column {a.name} or name a type with --cast {a.name}=TYPE"
     )
-
-
-__all__ = [
-    "Comparison",
-    "Finding",
-    "NotCompared",
-    "Pairing",
-    "TruecopyError",
-    "match",
-    "match_tables",
-    "pair_tables",
-]
