@@ -13,7 +13,6 @@ from truecopy.verify.matching import Comparison, match_tables
 from truecopy.verify.options import Options
 from truecopy.verify.summary import table_report, to_record
 
-
 NUMBER = Integer()
 
 
