@@ -18,3 +18,11 @@ def test_demo_finds_exactly_the_damage_and_repairs_it(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").exists()
     assert "INSERT INTO" in (tmp_path / "repair.sql").read_text()
     assert seconds < 60
+
+
+def test_demo_as_json() -> None:
+    ended = truecopy("demo", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.document["damaged"]["verdict"] == "different"
+    assert sum(len(t["differences"]) for t in ended.document["damaged"]["tables"]) == 7
+    assert ended.document["repaired"]["verdict"] == "equal"

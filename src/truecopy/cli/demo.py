@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -28,8 +30,14 @@ from truecopy.verify.verification import verify
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the databases, the repair and the report page here.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the databases, the repair and the report page here."
+        ),
     ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print both reports as one JSON document.")
+    ] = False,
 ) -> int:
     """See a damaged copy of a small shop found out and repaired, on SQLite, without any server.
 
@@ -37,17 +45,21 @@ def demo(
     Example:
       truecopy demo --folder /tmp/shop
     """
-    out = Console(highlight=False)
+    out = Console(highlight=False, stderr=json_)
     place = folder or Path(tempfile.mkdtemp(prefix="truecopy-demo-"))
     place.mkdir(parents=True, exist_ok=True)
     try:
-        return _play(place, out, kept=folder is not None)
+        found, repaired = _play(place, out, kept=folder is not None)
+        if json_:
+            json.dump({"damaged": found.to_dict(), "repaired": repaired.to_dict()}, sys.stdout)
+            sys.stdout.write("\n")
+        return 0
     finally:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _play(place: Path, out: Console, *, kept: bool) -> int:
+def _play(place: Path, out: Console, *, kept: bool) -> tuple[Report, Report]:
     source, target = place / "shop.db", place / "copy.db"
     _step(out, 1, "Two databases: a small shop and its copy")
     rows = shop.create(source)
@@ -100,7 +112,7 @@ def _play(place: Path, out: Console, *, kept: bool) -> int:
         "Next: truecopy verify SOURCE TARGET with your own databases; truecopy verify --help",
         soft_wrap=True,
     )
-    return 0
+    return found, again
 
 
 def _verify(source: Path, target: Path) -> Report:

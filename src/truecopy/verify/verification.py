@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -383,4 +383,4 @@ def _open_record(checkpoint: str | Path | None, configuration: str) -> RunRecord
     try:
         return RunRecord(folder / f"{configuration}.db")
     except CannotFinish:  # the same work runs beside this one: do without its checkpoint
-        return RunRecord(Path(tempfile.mkdtemp(prefix="truecopy-")) / "verify.db")
+        return RunRecord(folder / f"{configuration}-{uuid.uuid4()}.db")
