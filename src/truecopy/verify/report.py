@@ -12,7 +12,7 @@ from truecopy.metastore.runs import RunRecord
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.fingerprint import Digest
 from truecopy.model.text import readable_text
-from truecopy.model.types import Type, type_name
+from truecopy.model.types import Type
 from truecopy.verify.differences import Difference, differing_columns, from_arrow, from_bytes
 from truecopy.verify.matching import Comparison, Finding
 from truecopy.verify.options import Options
@@ -233,8 +233,3 @@ def overall(tables: tuple[TableReport, ...]) -> str:
     empty = [t for t in tables if t.comparison is not None and t.complete and not t.rows_compared]
     failed = [t for t in tables if t.verdict == NOT_COMPARED and t not in empty]
     return EQUAL if EQUAL in verdicts and not failed else NOT_COMPARED
-
-
-def type_names(table: TableReport) -> list[str]:
-    """The agreed types by name, for pages and certificates."""
-    return [type_name(kind) for kind in table.types]
