@@ -1,0 +1,79 @@
+"""Table definitions by `schema_id`: what decodes a row that a change stream once gave.
+
+Definitions are never changed and never removed: a change log may hold rows of years ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from sqlalchemy import Column, Engine, MetaData, String, Table, create_engine, event, select
+from sqlalchemy.exc import IntegrityError
+
+from truecopy.model.change import Definition
+from truecopy.model.errors import CannotFinish
+from truecopy.spark import state_folder
+
+_metadata = MetaData()
+_definition = Table(
+    "definition",
+    _metadata,
+    Column("schema_id", String(16), primary_key=True),
+    Column("table_name", String(255), nullable=False),
+    Column("document", String, nullable=False),
+)
+
+
+class Definitions:
+    """The store; by default a file in the state folder, which all streams of this machine share."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._engine = _engine(url or f"sqlite:///{state_folder() / 'definitions.db'}")
+        self._known: dict[str, Definition] = {}
+
+    def remember(self, definitions: Iterable[Definition]) -> None:
+        for definition in definitions:
+            if definition.schema_id in self._known:
+                continue
+            row = {
+                "schema_id": definition.schema_id,
+                "table_name": definition.table,
+                "document": definition.to_json(),
+            }
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(_definition.insert().values(row))
+            except IntegrityError:
+                pass  # the same definition, remembered by another stream
+            self._known[definition.schema_id] = definition
+
+    def find(self, schema_id: str) -> Definition:
+        if schema_id not in self._known:
+            with self._engine.connect() as connection:
+                row = connection.execute(
+                    select(_definition.c.document).where(_definition.c.schema_id == schema_id)
+                ).first()
+            if row is None:
+                raise CannotFinish(
+                    f"the definition {schema_id} of a streamed row is not in the metastore:"
+                    " it was made with another state folder (TRUECOPY_STATE)"
+                )
+            self._known[schema_id] = Definition.from_json(row.document)
+        return self._known[schema_id]
+
+
+@lru_cache
+def _engine(url: str) -> Engine:
+    engine = create_engine(url)
+    if engine.dialect.name == "sqlite":
+
+        @event.listens_for(engine, "connect")
+        def configure(connection: object, _: object) -> None:
+            cursor = connection.cursor()  # type: ignore[attr-defined]
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA busy_timeout = 20000")
+            cursor.close()
+
+    _metadata.create_all(engine)
+    return engine

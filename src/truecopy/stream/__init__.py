@@ -1,0 +1,1 @@
+"""Changes out of a database, as a Spark streaming source; shards, key ranges, hops."""

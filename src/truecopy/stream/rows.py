@@ -1,0 +1,185 @@
+"""Changes on their way into Arrow: values row after row, everything else once per run of rows.
+
+A decoder appends the texts of whole rows to `keys`, `before` and `after`, which are flat, and then
+says how many rows of which kind that were. What rows have in common (their transaction, their table)
+is kept once per run and spread out in Arrow, not in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from truecopy.model.change import CHANGE_SCHEMA
+
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 32_768
+
+_Text = str | bytes | None
+_TEXTS = CHANGE_SCHEMA.field("key").type
+_NUMBERS = CHANGE_SCHEMA.field("unchanged").type
+
+
+class ChangeRows:
+    """Collects changes of one shard until they fill a batch.
+
+    Attributes:
+        keys, before, after: Texts (UTF-8 as `bytes`, or `str`) of row after row.
+    """
+
+    def __init__(self, shard: str) -> None:
+        self._shard = shard
+        self._clear()
+
+    def _clear(self) -> None:
+        self.keys: list[_Text] = []
+        self.before: list[_Text] = []
+        self.after: list[_Text] = []
+        self.rows = 0
+        self.bytes = 0
+        # One entry per run of rows of one kind, table and definition.
+        self._counts: list[int] = []
+        self._kinds: list[str] = []
+        self._tables: list[str] = []
+        self._schemas: list[str] = []
+        self._key_widths: list[int] = []
+        self._before_widths: list[int] = []
+        self._after_widths: list[int] = []
+        self._first_seq: list[int] = []
+        self._annotations: list[str | None] = []
+        self._unchanged: list[tuple[int, Sequence[int]]] = []
+        # One entry per transaction; `_run_transaction` says which one a run belongs to.
+        self._open_runs = 0
+        self._transaction_runs: list[int] = []
+        self._positions: list[str] = []
+        self._ids: list[str] = []
+        self._orders: list[int] = []
+        self._times: list[int] = []
+        self._origins: list[str | None] = []
+
+    def add_run(
+        self,
+        kind: str,
+        table: str,
+        schema_id: str,
+        count: int,
+        first_seq: int,
+        *,
+        key_width: int,
+        before_width: int = -1,
+        after_width: int = -1,
+        annotation: str | None = None,
+        size: int = 0,
+    ) -> None:
+        """Says what the last `count` rows are; a width of -1 means that they have no such image."""
+        self._counts.append(count)
+        self._kinds.append(kind)
+        self._tables.append(table)
+        self._schemas.append(schema_id)
+        self._key_widths.append(key_width)
+        self._before_widths.append(before_width)
+        self._after_widths.append(after_width)
+        self._first_seq.append(first_seq)
+        self._annotations.append(annotation)
+        self._open_runs += 1
+        self.rows += count
+        self.bytes += size
+
+    def mark_unchanged(self, columns: Sequence[int]) -> None:
+        """The columns that the log left out of the row that is about to be said by `add_run`."""
+        self._unchanged.append((self.rows, columns))
+
+    def end_transaction(
+        self,
+        position: str,
+        txn: str,
+        commit_order: int,
+        committed_at: int,
+        origin: str | None = None,
+    ) -> None:
+        """What the runs since the last call belong to; also for the first part of a long transaction."""
+        if not self._open_runs:
+            return
+        self._transaction_runs.append(self._open_runs)
+        self._open_runs = 0
+        self._positions.append(position)
+        self._ids.append(txn)
+        self._orders.append(commit_order)
+        self._times.append(committed_at)
+        self._origins.append(origin)
+
+    @property
+    def full(self) -> bool:
+        return self.bytes >= BATCH_BYTES or self.rows >= BATCH_ROWS
+
+    def take(self) -> pa.RecordBatch:
+        """Everything collected, as one batch; what was collected is forgotten. Transactions must be ended."""
+        assert not self._open_runs, "end the transaction first"
+        counts = np.array(self._counts, np.int64)
+        run = np.repeat(np.arange(len(counts)), counts)
+        transaction = np.repeat(np.arange(len(self._positions)), self._transaction_runs)[run]
+        starts = np.cumsum(counts) - counts
+        seq = np.array(self._first_seq, np.int64)[run] + np.arange(self.rows) - starts[run]
+        columns = {
+            "shard": pa.repeat(pa.scalar(self._shard, pa.string()), self.rows),
+            "position": _spread(self._positions, transaction),
+            "txn": _spread(self._ids, transaction),
+            "commit_order": pa.array(np.array(self._orders, np.int64)[transaction]),
+            "seq": pa.array(seq.astype(np.int32)),
+            "committed_at": _instants(np.array(self._times, np.int64)[transaction]),
+            "restart_at": pa.nulls(self.rows, CHANGE_SCHEMA.field("restart_at").type),
+            "kind": _spread(self._kinds, run),
+            "table": _spread(self._tables, run),
+            "key": _lists(self.keys, self._key_widths, run),
+            "before": _lists(self.before, self._before_widths, run),
+            "after": _lists(self.after, self._after_widths, run),
+            "unchanged": self._unchanged_lists(),
+            "schema_id": _spread(self._schemas, run),
+            "annotation": _spread(self._annotations, run),
+            "origin": _spread(self._origins, transaction),
+        }
+        self._clear()
+        return pa.RecordBatch.from_arrays(
+            [columns[name] for name in CHANGE_SCHEMA.names], schema=CHANGE_SCHEMA
+        )
+
+    def _unchanged_lists(self) -> pa.Array:
+        if not self._unchanged:
+            return pa.nulls(self.rows, _NUMBERS)
+        lists: list[Sequence[int] | None] = list(repeat(None, self.rows))
+        for row, columns in self._unchanged:
+            lists[row] = columns
+        return pa.array(lists, _NUMBERS)
+
+
+def _spread(values: Sequence[str | None], index: npt.NDArray[np.int64]) -> pa.Array:
+    """The value of each row; most batches hold one value only, or one per row."""
+    if not values or values[0] is None and not any(values):
+        return pa.nulls(len(index), pa.string())
+    if len(set(values)) == 1:
+        return pa.repeat(pa.scalar(values[0], pa.string()), len(index))
+    array = pa.array(values, pa.string())
+    return array if len(values) == len(index) else array.take(pa.array(index))
+
+
+def _instants(microseconds: npt.NDArray[np.int64]) -> pa.Array:
+    instants = pa.array(microseconds).cast(CHANGE_SCHEMA.field("committed_at").type)
+    if microseconds.all():
+        return instants
+    return pa.compute.if_else(pa.array(microseconds != 0), instants, None)
+
+
+def _lists(values: list[_Text], widths: Sequence[int], run: npt.NDArray[np.int64]) -> pa.Array:
+    per_row = np.array(widths, np.int32)[run]
+    absent = per_row < 0
+    if absent.all():
+        return pa.nulls(len(per_row), _TEXTS)
+    offsets = np.zeros(len(per_row) + 1, np.int32)
+    np.cumsum(np.where(absent, 0, per_row), out=offsets[1:])
+    texts = pa.array(values, pa.string())
+    mask = pa.array(absent) if absent.any() else None
+    return pa.ListArray.from_arrays(pa.array(offsets), texts, type=_TEXTS, mask=mask)
