@@ -184,16 +184,18 @@ def union(a: Position, b: Position) -> Position:
 
 def parse_position(text: str) -> Position:
     """Reads any engine's position; each has a syntax of its own."""
-    plain = "".join(text.split())  # MySQL prints a line break after each comma
+    plain = re.sub(r"\s*,\s*", ",", text.strip())  # MySQL prints a line break after each comma
     if not plain:
         return BEGINNING
-    if re.fullmatch(r"[0-9]+", plain):
+    if re.fullmatch(r"[0-9]{1,20}", plain):
         return SequencePosition(int(plain))
     if match := re.fullmatch(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})", plain):
         return PostgreSQLPosition(int(match[1], 16) << 32 | int(match[2], 16))
-    if match := re.fullmatch(r"([^:@/]+\.(?:\d{6}|[1-9]\d{6,})):([0-9]+)@([^@]+)", plain, re.ASCII):
+    if match := re.fullmatch(
+        r"([^:@/\s]+\.(?:\d{6}|[1-9]\d{6,9})):(\d{1,20})@([^@\s]+)", plain, re.ASCII
+    ):
         return FilePosition(match[1], int(match[2]), match[3])
-    if re.fullmatch(r"\d+-\d+-\d+(,\d+-\d+-\d+)*", plain, re.ASCII):
+    if re.fullmatch(rf"{_MARIADB_GTID}(,{_MARIADB_GTID})*", plain, re.ASCII):
         return _parse_mariadb(plain)
     if re.match(_UUID + ":", plain):
         return _parse_mysql(plain)
@@ -228,6 +230,7 @@ def intervals_text(runs: Intervals) -> str:
 
 
 _UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+_MARIADB_GTID = r"\d{1,10}-\d{1,10}-\d{1,20}"
 _LARGEST = 2**63 - 2  # MySQL's last GTID number
 
 
@@ -241,7 +244,7 @@ def _parse_mysql(text: str) -> MySQLPosition:
         for part in parts:
             if re.fullmatch(r"[a-z_][a-z0-9_]{0,31}", part):
                 tag = part
-            elif match := re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII):
+            elif match := re.fullmatch(r"(\d{1,20})(?:-(\d{1,20}))?", part, re.ASCII):
                 first, last = int(match[1]), int(match[2] or match[1])
                 if not 1 <= first <= last <= _LARGEST:
                     raise UsageError(f"not a GTID set: {_shown(text)}; {part} is not an interval")
