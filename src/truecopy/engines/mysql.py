@@ -14,7 +14,7 @@ import pymysql.converters
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
-from truecopy.engines import sql
+from truecopy.engines import mysql_rights, sql
 from truecopy.engines.mysql_dialect import MySQLDialect, canonical_type, is_ordered_by
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
@@ -26,6 +26,12 @@ from truecopy.model.types import Json, Text, is_free_text
 
 _COUNT_BELOW = 100_000
 _SYSTEM_SCHEMAS = ("mysql", "information_schema", "performance_schema", "sys")
+# Quoted texts and names are tokens of their own, so that nothing inside them looks like a check.
+_JSON_CHECK = re.compile(
+    r"CHECK \(json_valid\(`(?P<column>(?:[^`]|``)+)`\)\)"
+    r"|'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`",
+    re.DOTALL,
+)
 
 
 class MySQL(RelationalSession):
@@ -193,15 +199,23 @@ class MySQL(RelationalSession):
         return [TableName(*row) for row in rows]
 
     def find(self, name: str) -> TableName | None:
-        schema, _, table = name.rpartition(".")
+        meant = self._meant(name)
         rows = self.fetch(
             Statement(
                 "SELECT table_schema, table_name FROM information_schema.tables "
                 "WHERE table_schema = %s AND table_name = %s",
-                (schema or self.endpoint.database, table),
+                (meant.schema, meant.table),
             )
         )
         return TableName(*rows[0]) if rows else None
+
+    def denial(self, names: Sequence[str]) -> CannotFinish | None:
+        placed = [meant for meant in map(self._meant, names) if meant.schema]
+        return mysql_rights.denial(self, placed[-1]) if placed else None
+
+    def _meant(self, name: str) -> TableName:
+        schema, _, table = name.rpartition(".")
+        return TableName(schema or self.endpoint.database, table)
 
     def describe(self, name: TableName) -> Table:
         rows = self.fetch(
@@ -212,14 +226,14 @@ class MySQL(RelationalSession):
             )
         )
         if not rows:
-            raise UsageError(
-                f"there is no table {name} on {self.endpoint}, or {self.endpoint.user} may not see it"
-            )
+            absent = UsageError(f"there is no table {name} on {self.endpoint}")
+            raise mysql_rights.denial(self, name) or absent
         kind, estimate, row_bytes = rows[0]
         if "VIEW" in kind:
             raise UsageError(
                 f"{name} on {self.endpoint} is a view: verify the tables that it reads from"
             )
+        mysql_rights.require_select(self, name)
         unique = self._unique_keys(name)
         columns = self._columns(name)
         required = {column.name for column in columns if not column.nullable}
@@ -298,18 +312,17 @@ class MySQL(RelationalSession):
         return tuple(found)
 
     def _json_checked(self, name: TableName) -> set[str]:
-        """MariaDB keeps JSON as LONGTEXT with a check; the check tells it from other text."""
+        """MariaDB keeps JSON as LONGTEXT with a check; the check tells it from other text.
+
+        Read from the statement that makes the table: information_schema hides checks from a user who
+        has SELECT on the table and no other right.
+        """
         if not self.is_mariadb:
             return set()
-        rows = self.fetch(
-            Statement(
-                "SELECT check_clause FROM information_schema.check_constraints"
-                " WHERE constraint_schema = %s AND table_name = %s",
-                (name.schema, name.table),
-            )
-        )
-        checks = [re.fullmatch(r"json_valid\(`(.*)`\)", row[0]) for row in rows]
-        return {match[1] for match in checks if match}
+        table = sql.table_sql(self.dialect, name)
+        ((_, definition),) = self.fetch(Statement(f"SHOW CREATE TABLE {table}"))
+        checked = (token["column"] for token in _JSON_CHECK.finditer(definition))
+        return {column.replace("``", "`") for column in checked if column is not None}
 
     def _unique_keys(self, name: TableName) -> list[tuple[str, tuple[str, ...]]]:
         """Unique indexes over whole columns, the primary key first, then the narrowest."""
@@ -359,9 +372,11 @@ def _explain(error: Exception, endpoint: Endpoint) -> TruecopyError:
     known = {"user": endpoint.user, "endpoint": endpoint, "database": endpoint.database}
     if code in _MESSAGES:
         return UsageError(_MESSAGES[code].format(**known))
+    if code == 1044 and endpoint.database:
+        return mysql_rights.no_right_on_database(message, endpoint)
     if code in _DENIED:
-        return CannotFinish(
-            f"{endpoint.user} may not do that on {endpoint}: {message}; grant SELECT on the table"
+        return mysql_rights.Denied(
+            f"{endpoint.user} may not do that on {endpoint}: {message}; grant that right on the table"
         )
     if code == 1698:
         return UsageError(_MESSAGES[1045].format(**known))

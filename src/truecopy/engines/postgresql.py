@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
+from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
@@ -173,7 +174,13 @@ class PostgreSQL(RelationalSession):
         return find_table(self.fetch, name)
 
     def describe(self, name: TableName) -> Table:
+        require_select(self.fetch, self.endpoint, name)
         return describe_table(self.fetch, self.dialect, self.endpoint, name)
+
+    def require_select(self, relation: Relation) -> None:
+        columns = [column.name for column in relation.columns]
+        for name in relation.tables:
+            require_select(self.fetch, self.endpoint, name, columns)
 
     def position(self) -> str | None:
         """Behind every commit that can be seen, also of those that do not wait for the disk."""

@@ -16,6 +16,10 @@ from truecopy.model.types import Array, Decimal, Unsupported
 Fetch = Callable[[Statement], list[tuple[Any, ...]]]
 
 _OWN_SCHEMAS = "n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'"
+# current_schemas() leaves out those that the user may not use; such a table is there all the same.
+_ON_SEARCH_PATH = """(n.nspname = ANY (current_schemas(false)) OR quote_ident(n.nspname) = ANY (
+    regexp_split_to_array(
+        replace(current_setting('search_path'), '"$user"', quote_ident(current_user)), '\\s*,\\s*')))"""
 _REFUSED = {
     "v": "a view: verify the tables that it reads from",
     "m": "a materialized view: verify the tables that it reads from",
@@ -93,7 +97,7 @@ def find_table(fetch: Fetch, name: str) -> TableName | None:
                     "SELECT n.nspname::text, c.relname::text FROM pg_class c"
                     " JOIN pg_namespace n ON n.oid = c.relnamespace"
                     " WHERE c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
-                    " AND (n.nspname = %s OR %s = '' AND n.nspname = ANY (current_schemas(false)))"
+                    f" AND (n.nspname = %s OR %s = '' AND {_ON_SEARCH_PATH})"
                     " ORDER BY array_position(current_schemas(false), n.nspname) LIMIT 1",
                     (table, schema, schema),
                 )

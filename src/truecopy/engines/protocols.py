@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import Buckets, Chunk, Key, Relation
 from truecopy.model.table import Table, TableName
@@ -58,6 +59,27 @@ class Introspects(Protocol):
 
     def position(self) -> str | None:
         """Where the database's log stands now, in its own form; None where it has none or hides it."""
+        ...
+
+
+@runtime_checkable
+class HidesTables(Protocol):
+    """Shows its users only the tables that they have a right on."""
+
+    def denial(self, names: Sequence[str]) -> CannotFinish | None:
+        """Names the right without which none of these tables, the likeliest last, can be found.
+
+        None where no right is missing: there is no such table.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksRights(Protocol):
+    """Knows which columns its user may read."""
+
+    def require_select(self, relation: Relation) -> None:
+        """Raises `CannotFinish`, with the right that is missing, where one of the columns may not be."""
         ...
 
 

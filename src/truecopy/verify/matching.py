@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from truecopy.engines.protocols import Introspects, Session
+from truecopy.engines.protocols import ChecksRights, HidesTables, Introspects, Session
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import IncomparableTypes, UsageError
 from truecopy.model.relation import Relation
@@ -129,9 +129,15 @@ def match(
     try:
         source_tables = tuple(source.describe(name) for name in pairing.sources)
         target_table = target.describe(pairing.target)
-        return match_tables(source.endpoint, source_tables, target.endpoint, target_table, options)
+        comparison = match_tables(
+            source.endpoint, source_tables, target.endpoint, target_table, options
+        )
     except UsageError as error:
         return NotCompared(source_name, target_name, str(error))
+    for side, relation in ((source, comparison.source), (target, comparison.target)):
+        if isinstance(side, ChecksRights):
+            side.require_select(relation)
+    return comparison
 
 
 def match_tables(
@@ -225,11 +231,14 @@ def _matching(source: Introspects, pattern: str) -> list[TableName]:
 
 
 def _require_table(side: Introspects, name: str, like: TableName | None = None) -> TableName:
-    found = side.find(name) or (side.find(like.table) if like is not None else None)
-    if found is None:
-        where = getattr(side, "endpoint", "the endpoint")
-        raise UsageError(f"there is no table {name} on {where}, or its user may not see it")
-    return found
+    names = [name] if like is None else [name, like.table]
+    for written in names:
+        found = side.find(written)
+        if found is not None:
+            return found
+    where = getattr(side, "endpoint", "the endpoint")
+    absent = UsageError(f"there is no table {name} on {where}")
+    raise (side.denial(names) if isinstance(side, HidesTables) else None) or absent
 
 
 def _match_columns(
