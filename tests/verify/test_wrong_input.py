@@ -74,6 +74,7 @@ def test_missing_table(server: str, sqlite_url: str, request: pytest.FixtureRequ
     database: Database = request.getfixturevalue(server)
     one_line(truecopy("verify", sqlite_url, database.url, "-t", "items"), 2, "items")
     one_line(truecopy("verify", sqlite_url, sqlite_url, "-t", "ghost"), 2, "ghost")
+    one_line(truecopy("verify", sqlite_url, sqlite_url, "-t", "items=ghost"), 2, "ghost")
 
 
 @pytest.mark.parametrize("server", ["mariadb_db", "postgres_db"])

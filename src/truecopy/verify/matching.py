@@ -212,9 +212,10 @@ def _chosen(source: Introspects, target: Introspects, tables: Sequence[str]) -> 
     for choice in tables:
         left, equals, right = choice.partition("=")
         names = [_require_table(source, left)] if "*" not in left else _matching(source, left)
-        onto = _require_table(
-            target, right if equals else names[0].table if "." not in left else left, names[0]
-        )
+        if equals:  # a wrong name is an error, and not the table that has the source's name
+            onto = _require_table(target, right)
+        else:
+            onto = _require_table(target, left if "." in left else names[0].table, names[0])
         merged.setdefault(onto, []).extend(
             name for name in names if name not in merged.get(onto, [])
         )
