@@ -1,0 +1,117 @@
+"""`truecopy token`: which of two Event Tokens is older, and what is in one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from truecopy.model.errors import UsageError
+from truecopy.model.position import Comparison
+from truecopy.model.token import (
+    CLOCK_BOUND,
+    EventToken,
+    KeyspacePosition,
+    compare_keyspace_positions,
+    compare_tokens,
+    parse_any,
+)
+
+token_app = typer.Typer(
+    name="token",
+    help="Compare Event Tokens, and show what is in them.",
+    no_args_is_help=True,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@token_app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A token, as a stream prints it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The token to compare it to.")],
+    clock_bound: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How far apart the clocks of two shards may be."
+        ),
+    ] = CLOCK_BOUND.total_seconds(),
+    json_: Json = False,
+) -> int:
+    """Print what A is compared to B: OLDER, SAME, NEWER or UNKNOWN.
+
+    Do not sort by it: across shards the answers are not transitive.
+    """
+    answer = _compare(parse_any(a), parse_any(b), timedelta(seconds=clock_bound))
+    if json_:
+        _print_json({"comparison": str(answer), "a": a.strip(), "b": b.strip()})
+    else:
+        typer.echo(answer)
+    return 0
+
+
+@token_app.command()
+def explain(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Of a shard or of a keyspace.")],
+    json_: Json = False,
+) -> int:
+    """Show the shard, the commit time, the position and the origin that a token stands for."""
+    found = parse_any(token)
+    if json_:
+        _print_json(_plain(found))
+        return 0
+    tokens = found.tokens if isinstance(found, KeyspacePosition) else (found,)
+    typer.echo("\n\n".join(_text(one) for one in tokens))
+    return 0
+
+
+def _compare(
+    a: EventToken | KeyspacePosition, b: EventToken | KeyspacePosition, clock_bound: timedelta
+) -> Comparison:
+    match a, b:
+        case EventToken(), EventToken():
+            return compare_tokens(a, b, clock_bound)
+        case KeyspacePosition(), KeyspacePosition():
+            return compare_keyspace_positions(a, b)
+    raise UsageError("one token is a shard's and the other a keyspace's: compare two of a kind")
+
+
+def _plain(found: EventToken | KeyspacePosition) -> dict[str, object]:
+    if isinstance(found, KeyspacePosition):
+        return {"tokens": [_plain(token) for token in found.tokens]}
+    origin = found.origin and {
+        "shard": found.origin.shard,
+        "position": str(found.origin.position),
+    }
+    return {
+        "token": str(found),
+        "shard": found.shard,
+        "committed_at": _time(found.time),
+        "position": str(found.position),
+        "origin": origin,
+    }
+
+
+def _text(token: EventToken) -> str:
+    lines = {
+        "shard": token.shard,
+        "committed at": _time(token.time) or "not known",
+        "position": str(token.position) or "the beginning",
+    }
+    if token.origin is not None:
+        lines["origin shard"] = token.origin.shard
+        lines["origin position"] = str(token.origin.position) or "the beginning"
+    # Not a table of rich, which would fold a long position.
+    return "\n".join(f"{name:<15}  {value}" for name, value in lines.items())
+
+
+def _time(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="microseconds") if at else None
+
+
+def _print_json(document: dict[str, object]) -> None:
+    json.dump(document, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
