@@ -34,6 +34,42 @@ _JSON_CHECK = re.compile(
 )
 
 
+def open_connection(endpoint: Endpoint) -> Any:
+    """A connection in UTC and with UTF-8, whose results stay text; refusals are one line."""
+    try:
+        return pymysql.connect(
+            host=endpoint.host or "127.0.0.1",
+            port=endpoint.port or 3306,
+            user=endpoint.user or None,
+            password=endpoint.password,
+            database=endpoint.database or None,
+            unix_socket=endpoint.option("socket") or None,
+            ssl=_tls(endpoint),
+            charset="utf8mb4",
+            sql_mode="NO_ENGINE_SUBSTITUTION",
+            connect_timeout=int(endpoint.option("connect_timeout", "10")),
+            # Results stay text: types are ours to decide, and zero dates have no Python value.
+            conv=pymysql.converters.encoders,
+            autocommit=True,
+            client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, changed or not
+            init_command="SET time_zone = '+00:00', group_concat_max_len = 1073741824",
+        )
+    except (pymysql.MySQLError, OSError) as error:
+        raise explain_error(error, endpoint) from None
+
+
+def _tls(endpoint: Endpoint) -> dict[str, object] | None:
+    """What `ssl_ca` (verified) or `ssl=required` (encrypted, whoever answers) of the URL ask for."""
+    given = {
+        name: endpoint.option(f"ssl_{name}")
+        for name in ("ca", "cert", "key")
+        if endpoint.option(f"ssl_{name}")
+    }
+    if not given and endpoint.option("ssl") not in ("required", "true"):
+        return None
+    return {"check_hostname": False, **given}
+
+
 class MySQL(RelationalSession):
     """A connection to MySQL, MariaDB or TiDB, in UTC and with UTF-8, in reads that lock nothing."""
 
@@ -42,26 +78,7 @@ class MySQL(RelationalSession):
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.dialect = MySQLDialect()
-        try:
-            self._connection = pymysql.connect(
-                host=endpoint.host or "127.0.0.1",
-                port=endpoint.port or 3306,
-                user=endpoint.user or None,
-                password=endpoint.password,
-                database=endpoint.database or None,
-                unix_socket=endpoint.option("socket") or None,
-                ssl_ca=endpoint.option("ssl_ca") or None,
-                charset="utf8mb4",
-                sql_mode="NO_ENGINE_SUBSTITUTION",
-                connect_timeout=int(endpoint.option("connect_timeout", "10")),
-                # Results stay text: types are ours to decide, and zero dates have no Python value.
-                conv=pymysql.converters.encoders,
-                autocommit=True,
-                client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, changed or not
-                init_command="SET time_zone = '+00:00', group_concat_max_len = 1073741824",
-            )
-        except (pymysql.MySQLError, OSError) as error:
-            raise _explain(error, endpoint) from None
+        self._connection = open_connection(endpoint)
         self._version = str(self.fetch(Statement("SELECT VERSION()"))[0][0])
 
     @property
@@ -81,7 +98,7 @@ class MySQL(RelationalSession):
                 rows = list(cursor.fetchall())
                 warnings = cursor.warning_count
             except (pymysql.MySQLError, OSError) as error:
-                raise _explain(error, self.endpoint) from None
+                raise explain_error(error, self.endpoint) from None
         if warnings:
             self._refuse_warnings()
         return rows
@@ -139,7 +156,7 @@ class MySQL(RelationalSession):
             try:
                 return int(cursor.execute(statement.sql, self._arguments(statement)))
             except (pymysql.MySQLError, OSError) as error:
-                raise _explain(error, self.endpoint) from None
+                raise explain_error(error, self.endpoint) from None
 
     def begin(self) -> None:
         for line in self.transaction_start:
@@ -162,7 +179,7 @@ class MySQL(RelationalSession):
                 cursor.execute(statement, tuple(values) or None)
                 rows, names = cursor.fetchall(), [field[0] for field in cursor.description or ()]
             except (pymysql.MySQLError, OSError) as error:
-                raise _explain(error, self.endpoint) from None
+                raise explain_error(error, self.endpoint) from None
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table([pa.array(column, pa.string()) for column in columns], names=names)
 
@@ -365,7 +382,7 @@ _MESSAGES = {
 }
 
 
-def _explain(error: Exception, endpoint: Endpoint) -> TruecopyError:
+def explain_error(error: Exception, endpoint: Endpoint) -> TruecopyError:
     """A driver's error as one line: what happened, where, what to do."""
     code = error.args[0] if error.args else None
     message = str(error.args[-1]) if error.args else str(error)

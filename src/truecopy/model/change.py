@@ -20,6 +20,8 @@ ORIGIN_TABLE = "truecopy_origin"
 columns `shard` (the key), `position`, `committed_at` (microseconds since the epoch). Streams read it
 as a mark on the transaction, not as a table."""
 
+ORIGIN_COLUMNS = "shard", "position", "committed_at"
+
 _TEXTS = pa.list_(pa.field("element", pa.string()))
 _INSTANT = pa.timestamp("us", tz="UTC")
 

@@ -44,12 +44,15 @@ class Mark:
         committed_at: When the last transaction before it was committed, or, at the end of an idle
             log, when it was seen to be idle; microseconds since the epoch, 0 when not known.
         written: Bytes of the log up to here, counted from anywhere: differences are what matters.
+        schemas: The definitions in force here, as a set that the metastore knows by this name; empty
+            where the log itself says them.
     """
 
     position: str
     place: str = ""
     committed_at: int = 0
     written: int = 0
+    schemas: str = ""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)

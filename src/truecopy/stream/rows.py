@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,17 @@ _TEXTS = CHANGE_SCHEMA.field("key").type
 _NUMBERS = CHANGE_SCHEMA.field("unchanged").type
 
 
+class Run(NamedTuple):
+    """What rows that follow each other have in common; a width of -1 means that they have no such image."""
+
+    kind: str
+    table: str
+    schema_id: str
+    key_width: int = -1
+    before_width: int = -1
+    after_width: int = -1
+
+
 class ChangeRows:
     """Collects changes of one shard until they fill a batch.
 
@@ -36,23 +48,15 @@ class ChangeRows:
         self._clear()
 
     def _clear(self) -> None:
-        self.keys: list[_Text] = []
-        self.before: list[_Text] = []
-        self.after: list[_Text] = []
+        self.keys: list[Any] = []
+        self.before: list[Any] = []
+        self.after: list[Any] = []
         self.rows = 0
         self.bytes = 0
-        # One entry per run of rows of one kind, table and definition.
-        self._counts: list[int] = []
-        self._kinds: list[str] = []
-        self._tables: list[str] = []
-        self._schemas: list[str] = []
-        self._key_widths: list[int] = []
-        self._before_widths: list[int] = []
-        self._after_widths: list[int] = []
-        self._first_seq: list[int] = []
-        self._annotations: list[str | None] = []
+        # One entry per run of rows: what it is, how many rows, the first one's number, the annotation.
+        self._runs: list[tuple[Run, int, int, str | None]] = []
         self._unchanged: list[tuple[int, Sequence[int]]] = []
-        # One entry per transaction; `_run_transaction` says which one a run belongs to.
+        # One entry per transaction, and how many runs it has.
         self._open_runs = 0
         self._transaction_runs: list[int] = []
         self._positions: list[str] = []
@@ -76,15 +80,14 @@ class ChangeRows:
         size: int = 0,
     ) -> None:
         """Says what the last `count` rows are; a width of -1 means that they have no such image."""
-        self._counts.append(count)
-        self._kinds.append(kind)
-        self._tables.append(table)
-        self._schemas.append(schema_id)
-        self._key_widths.append(key_width)
-        self._before_widths.append(before_width)
-        self._after_widths.append(after_width)
-        self._first_seq.append(first_seq)
-        self._annotations.append(annotation)
+        run = Run(kind, table, schema_id, key_width, before_width, after_width)
+        self.add(run, count, first_seq, annotation, size)
+
+    def add(
+        self, run: Run, count: int, first_seq: int, annotation: str | None = None, size: int = 0
+    ) -> None:
+        """Says what the last `count` rows are."""
+        self._runs.append((run, count, first_seq, annotation))
         self._open_runs += 1
         self.rows += count
         self.bytes += size
@@ -119,11 +122,15 @@ class ChangeRows:
     def take(self) -> pa.RecordBatch:
         """Everything collected, as one batch; what was collected is forgotten. Transactions must be ended."""
         assert not self._open_runs, "end the transaction first"
-        counts = np.array(self._counts, np.int64)
+        if not self._runs:
+            return pa.RecordBatch.from_pylist([], schema=CHANGE_SCHEMA)
+        runs, count_list, first_seq, annotations = zip(*self._runs, strict=True)
+        kinds, tables, schemas, key_widths, before_widths, after_widths = zip(*runs, strict=True)
+        counts = np.array(count_list, np.int64)
         run = np.repeat(np.arange(len(counts)), counts)
         transaction = np.repeat(np.arange(len(self._positions)), self._transaction_runs)[run]
         starts = np.cumsum(counts) - counts
-        seq = np.array(self._first_seq, np.int64)[run] + np.arange(self.rows) - starts[run]
+        seq = np.array(first_seq, np.int64)[run] + np.arange(self.rows) - starts[run]
         columns = {
             "shard": pa.repeat(pa.scalar(self._shard, pa.string()), self.rows),
             "position": _spread(self._positions, transaction),
@@ -132,14 +139,14 @@ class ChangeRows:
             "seq": pa.array(seq.astype(np.int32)),
             "committed_at": _instants(np.array(self._times, np.int64)[transaction]),
             "restart_at": pa.nulls(self.rows, CHANGE_SCHEMA.field("restart_at").type),
-            "kind": _spread(self._kinds, run),
-            "table": _spread(self._tables, run),
-            "key": _lists(self.keys, self._key_widths, run),
-            "before": _lists(self.before, self._before_widths, run),
-            "after": _lists(self.after, self._after_widths, run),
+            "kind": _spread(kinds, run),
+            "table": _spread(tables, run),
+            "key": _lists(self.keys, key_widths, run),
+            "before": _lists(self.before, before_widths, run),
+            "after": _lists(self.after, after_widths, run),
             "unchanged": self._unchanged_lists(),
-            "schema_id": _spread(self._schemas, run),
-            "annotation": _spread(self._annotations, run),
+            "schema_id": _spread(schemas, run),
+            "annotation": _spread(annotations, run),
             "origin": _spread(self._origins, transaction),
         }
         self._clear()
@@ -158,7 +165,7 @@ class ChangeRows:
 
 def _spread(values: Sequence[str | None], index: npt.NDArray[np.int64]) -> pa.Array:
     """The value of each row; most batches hold one value only, or one per row."""
-    if not values or values[0] is None and not any(values):
+    if not values or (values[0] is None and not any(values)):
         return pa.nulls(len(index), pa.string())
     if len(set(values)) == 1:
         return pa.repeat(pa.scalar(values[0], pa.string()), len(index))

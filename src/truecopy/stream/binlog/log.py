@@ -1,0 +1,186 @@
+"""The change log of one MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Self
+
+from truecopy.metastore.definitions import Definitions
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import UsageError
+from truecopy.model.position import FilePosition, parse_position
+from truecopy.stream.binlog import walk
+from truecopy.stream.binlog.events import first_time
+from truecopy.stream.binlog.part import BinlogPart
+from truecopy.stream.binlog.place import Place
+from truecopy.stream.binlog.rights import missing
+from truecopy.stream.binlog.schemas import Schemas
+from truecopy.stream.binlog.server import LogFile, Server
+from truecopy.stream.binlog.tail import Boundary, Tail
+from truecopy.stream.binlog.walk import Walk, now
+from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
+from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
+from truecopy.stream.tables import Choice
+
+
+def open_log(endpoint: Endpoint, wanted: Wanted) -> BinlogLog:
+    """The log of a server; nothing is asked of the server yet."""
+    return BinlogLog(endpoint, wanted)
+
+
+class BinlogLog:
+    """See `truecopy.stream.log.ChangeLog`."""
+
+    level = Level.TRANSACTION
+
+    def __init__(self, endpoint: Endpoint, wanted: Wanted) -> None:
+        self._endpoint = endpoint
+        self._wanted = wanted
+        self._server = Server(endpoint)
+        self._server_ids = _server_ids(wanted)
+        self._tail: Tail | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+        self._server.close()
+
+    def missing(self) -> list[str]:
+        return missing(self._server, self._wanted)
+
+    def oldest(self) -> Mark:
+        return self._server.start_of(self._server.files()[0])
+
+    def current(self) -> Mark:
+        return self._server.end()
+
+    def seek(self, position: str) -> Mark:
+        meant = parse_position(position)
+        if isinstance(meant, FilePosition):
+            place = Place(meant.file, meant.offset, meant.server)
+            if not self._server.still_has(place, position):
+                raise LogGone(
+                    f"{self._endpoint} has no log at {position}: start from a newer point"
+                )
+            return Mark(position, position)
+        # The server refuses a position that it cannot serve with its first word.
+        with dump(self._endpoint, self._server_ids, position=meant, blocking=False) as pieces:
+            for _ in Walk(pieces, self._endpoint, ("", 4), position, self._server.name).steps():
+                break
+        return Mark(position)
+
+    def seek_time(self, at: int) -> Mark:
+        """Searches the files by the time at which they begin, then one file by its transactions."""
+        files = self._server.files()
+        low, high = 0, len(files)
+        while low < high:
+            middle = (low + high) // 2
+            if self._begins_at(files[middle]) < at:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0 and int(files[0].name.rpartition(".")[2]) > 1:
+            raise LogGone(
+                f"no log of {self._endpoint} reaches back to that time: its oldest file is {files[0].name}"
+            )
+        start = self._server.start_of(files[max(low - 1, 0)])
+        mark = start
+        with self._walk(start) as walked:
+            for what, *_ in walked.steps():
+                if what == walk.BEGIN and walked.committed_at >= at:
+                    break
+                if what == walk.END:
+                    place = f"{walked.file}:{walked.offset}@{self._server.name}"
+                    mark = Mark(walked.position, place, walked.committed_at)
+        return mark
+
+    def _begins_at(self, file: LogFile) -> int:
+        """When a file was begun: its first event says so, to the second."""
+        with dump(self._endpoint, self._server_ids, place=(file.name, 4), blocking=False) as pieces:
+            return first_time(pieces, self._endpoint)
+
+    @contextmanager
+    def _walk(self, start: Mark) -> Iterator[Walk]:
+        place = Place.parse(start.place)
+        assert place is not None
+        at = place.file, place.offset
+        with dump(self._endpoint, self._server_ids, place=at, blocking=False) as pieces:
+            yield Walk(pieces, self._endpoint, at, start.position, place.server)
+
+    def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
+        if self._tail is None or not self._tail.knows(start):
+            if self._tail is not None:
+                self._tail.close()
+            known = Definitions().find_set(start.schemas)
+            choice = Choice(self._wanted.tables, self._endpoint.database)
+            schemas = Schemas(self._endpoint, known)
+            self._tail = Tail(self._endpoint, choice, self._server_ids, start, schemas)
+        return self._tail.next(start, max_bytes, wait)
+
+    def split(self, start: Mark, end: Mark, parts: int) -> Sequence[BinlogPart]:
+        boundaries = self._tail.between(start, end) if self._tail else []
+        if not boundaries:
+            boundaries = [Boundary(start, 0), Boundary(end, 0)]
+        definitions = Definitions().find_set(end.schemas)
+        cuts = _cuts(boundaries, parts)
+        first = cuts[0].number
+        return [
+            BinlogPart(
+                (self._endpoint,),
+                self._wanted,
+                self._server_ids,
+                a.mark,
+                b.mark,
+                a.number - first,
+                definitions,
+            )
+            for a, b in pairwise(cuts)
+        ]
+
+    def lag(self, mark: Mark) -> Lag:
+        place = Place.parse(mark.place)
+        if place is None:
+            return Lag(0, 0.0)
+        number = place.order[0]
+        later = [f for f in self._server.files() if int(f.name.rpartition(".")[2]) >= number]
+        behind = max(sum(file.size for file in later) - place.offset, 0)
+        seconds = (now() - mark.committed_at) / 1e6 if behind and mark.committed_at else 0.0
+        return Lag(behind, max(seconds, 0.0))
+
+    def release(self, mark: Mark) -> None:
+        """Servers keep their logs as long as they are told to; nobody waits for us."""
+
+
+def _cuts(boundaries: Sequence[Boundary], parts: int) -> list[Boundary]:
+    """Boundaries that cut the range into about equal parts by bytes."""
+    first, last = boundaries[0], boundaries[-1]
+    step = (last.mark.written - first.mark.written) / max(parts, 1)
+    cuts = [first]
+    for boundary in boundaries[1:-1]:
+        if len(cuts) < parts and boundary.mark.written - first.mark.written >= step * len(cuts):
+            cuts.append(boundary)
+    return [*cuts, last]
+
+
+def _server_ids(wanted: Wanted) -> range:
+    """The ids that dumps may use: a second dump with the same id would end the first."""
+    given = wanted.settings.get("server_ids")
+    if not given:
+        return DEFAULT_SERVER_IDS
+    first, _, last = given.partition("-")
+    try:
+        ids = range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise UsageError(f"server_ids={given!r} is not a range such as 5000-5099") from None
+    if not ids or ids[0] < 1 or ids[-1] >= 2**32:
+        raise UsageError(f"server_ids={given!r} is not a range between 1 and 4294967295")
+    return ids

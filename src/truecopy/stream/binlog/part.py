@@ -1,0 +1,306 @@
+"""A piece of a binary log, dumped and decoded where the executor is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from truecopy.model.change import (
+    DELETE,
+    INSERT,
+    ORIGIN_COLUMNS,
+    ORIGIN_TABLE,
+    TRUNCATE,
+    UPDATE,
+    Definition,
+)
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish
+from truecopy.model.position import contains, parse_position
+from truecopy.stream.binlog import walk
+from truecopy.stream.binlog.ddl import parse_statement
+from truecopy.stream.binlog.decoder import Decoder, Image, compile_decoder
+from truecopy.stream.binlog.events import Query, decompress, packed_integer
+from truecopy.stream.binlog.place import Place
+from truecopy.stream.binlog.table_map import TableMap, parse_names, parse_table_map
+from truecopy.stream.binlog.walk import DELETED, INSERTED, PARTLY_UPDATED, RowsKind, Walk
+from truecopy.stream.binlog.wire import dump
+from truecopy.stream.log import Mark, Wanted
+from truecopy.stream.rows import ChangeRows, Run
+from truecopy.stream.tables import Choice
+
+
+@dataclass(frozen=True)
+class BinlogPart:
+    """From one boundary of the log to another.
+
+    Attributes:
+        servers: Where to read it: the server whose places the marks name, then others of the shard.
+        first_order: How many transactions of the batch come before.
+        definitions: Of the tables that have rows here.
+    """
+
+    servers: tuple[Endpoint, ...]
+    wanted: Wanted
+    server_ids: range
+    start: Mark
+    end: Mark
+    first_order: int
+    definitions: Mapping[str, Definition] = field(repr=False)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Reads it where the marks' places are, and by position on another server where that one is gone.
+
+        A connection lost half-way fails the task: what it gave is dropped, and the next attempt
+        gives all of it again.
+        """
+        place = Place.parse(self.start.place)
+        for number, server in enumerate(self.servers):
+            reading = _Reading(self, server, place if number == 0 else None)
+            try:
+                yield from reading.batches()
+            except CannotFinish:
+                if reading.started or number + 1 == len(self.servers):
+                    raise
+            else:
+                return
+
+
+class _Source:
+    """A table as it is logged, with the decoders for the images that its rows come in."""
+
+    def __init__(self, table_map: TableMap, definition: Definition, keys_only: bool) -> None:
+        self.definition = definition
+        self.is_origin = table_map.table == ORIGIN_TABLE
+        key, row = len(definition.key), -1 if keys_only else len(definition.columns)
+        table, schema_id = definition.table, definition.schema_id
+        self.inserts = Run(INSERT, table, schema_id, key, -1, row)
+        self.updates = Run(UPDATE, table, schema_id, key, row, row)
+        self.deletes = Run(DELETE, table, schema_id, key, row, -1)
+        self._columns = table_map.columns
+        self._keys_only = keys_only
+        self._bitmap = (len(table_map.columns) + 7) // 8
+        self._decoders: dict[tuple[bytes, str], Decoder] = {}
+
+    def decoder(self, bitmaps: bytes, change: str) -> Decoder:
+        known = self._decoders.get((bitmaps, change))
+        if known is None:
+            present, after = bitmaps[: self._bitmap], bitmaps[self._bitmap :] or None
+            if not self._keys_only:
+                self._refuse_missing(present)
+                self._refuse_missing(after or present)
+            image = Image(present, after, self._keys_only)
+            known = compile_decoder(self._columns, self.definition, image=image)
+            self._decoders[bitmaps, change] = known
+        return known
+
+    def _refuse_missing(self, bitmap: bytes) -> None:
+        missing = [
+            name
+            for i, name in enumerate(self.definition.names)
+            if not bitmap[i >> 3] >> (i & 7) & 1
+        ]
+        if missing:
+            raise CannotFinish(
+                f"a change of {self.definition.table} is logged without {missing[0]}: some session writes with"
+                " binlog_row_image other than FULL; SET GLOBAL binlog_row_image = 'FULL', or stream keys only"
+                " (--keys-only)"
+            )
+
+
+class _Reading:
+    """One pass over the part on one server; `place` is None where it has to be found by position."""
+
+    def __init__(self, part: BinlogPart, endpoint: Endpoint, place: Place | None) -> None:
+        self._part = part
+        self._endpoint = endpoint
+        self._place = place
+        self._choice = Choice(part.wanted.tables, endpoint.database)
+        self._rows = ChangeRows(part.wanted.shard)
+        self._sources: dict[bytes, _Source | None] = {}
+        self._tables: dict[bytes, _Source | None] = {}
+        self._seq = 0
+        self._origin: str | None = None
+        self._origin_time = 0
+        self._note: str | None = None
+        self.started = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        part, place = self._part, self._place
+        at = (place.file, place.offset) if place else None
+        with dump(
+            self._endpoint,
+            part.server_ids,
+            place=at,
+            position=None if at else parse_position(part.start.position),
+            blocking=False,
+            annotations=part.wanted.settings.get("annotations") != "false",
+        ) as pieces:
+            server = place.server if place else ""
+            self.started = True
+            yield from self._read(
+                Walk(pieces, self._endpoint, at or ("", 4), part.start.position, server)
+            )
+
+    def _read(self, walked: Walk) -> Iterator[pa.RecordBatch]:
+        rows = self._rows
+        order = self._part.first_order
+        sources, tables = self._sources, self._tables
+        reached = self._end_test(walked)
+        for what, detail, buf, start, end in walked.steps():
+            if what == walk.ROWS:
+                source = tables.get(buf[start : start + 6])
+                if source is not None:
+                    self._add(source, detail, buf, start, end)
+                    if rows.full and self._seq:
+                        self._close(walked, order)
+                        yield rows.take()
+            elif what == walk.TABLE:
+                raw = buf[start:end]
+                if raw not in sources:
+                    sources[raw] = self._source(raw)
+                tables[raw[:6]] = sources[raw]
+            elif what == walk.END:
+                if self._seq:
+                    self._close(walked, order)
+                    self._seq = 0
+                    if rows.full:
+                        yield rows.take()
+                self._origin = self._note = None
+                order += 1
+                if reached():
+                    break
+            elif what == walk.NOTE:
+                self._note = _first_comment(buf, start, end)
+            elif what == walk.STATEMENT:
+                self._statement(detail)
+        else:
+            raise CannotFinish(
+                f"the log of {self._endpoint} ends at {walked.file}:{walked.offset}, before"
+                f" {self._part.end.place or self._part.end.position}: was it reset?"
+            )
+        if rows.rows:
+            yield rows.take()
+
+    def _end_test(self, walked: Walk) -> Callable[[], bool]:
+        """Whether the part's end is reached, asked at the end of each transaction."""
+        end = Place.parse(self._part.end.place)
+        if end is not None and self._place is not None and end.server == self._place.server:
+            file, offset = end.file, end.offset
+            return lambda: walked.offset >= offset and walked.file == file
+        last = parse_position(self._part.end.position)
+        return lambda: contains(parse_position(walked.position), last)
+
+    def _source(self, raw: bytes) -> _Source | None:
+        database, table = parse_names(raw)
+        if not self._choice.wants(database, table):
+            return None
+        definition = self._part.definitions.get(f"{database}.{table}")
+        if definition is None:
+            raise CannotFinish(
+                f"the definition of {database}.{table} at {self._part.start.position} is not known"
+            )
+        return _Source(parse_table_map(raw), definition, self._part.wanted.keys_only)
+
+    def _add(self, source: _Source, kind: RowsKind, buf: bytes, start: int, end: int) -> None:
+        at = start + 8 if kind.header == 8 else start + 8 + buf[start + 8] + 256 * buf[start + 9]
+        size = end - start
+        columns, at = (buf[at], at + 1) if buf[at] < 251 else packed_integer(buf, at)
+        updates = kind.change not in (INSERTED, DELETED)
+        width = (columns + 7) // 8 << updates
+        decoder = source.decoder(buf[at : at + width], kind.change)
+        at += width
+        if kind.compressed:
+            buf = decompress(buf, at, end)
+            at, end = 0, len(buf)
+        if source.is_origin:
+            self._take_origin(source, decoder, buf, at, end)
+            return
+        rows = self._rows
+        if kind.change == INSERTED and decoder.decode:
+            count = decoder.decode(buf, at, end, rows.keys, rows.after)
+            rows.add(source.inserts, count, self._seq, self._note, size)
+        elif kind.change == DELETED and decoder.decode:
+            count = decoder.decode(buf, at, end, rows.keys, rows.before)
+            rows.add(source.deletes, count, self._seq, self._note, size)
+        elif decoder.decode_updates:
+            count, moved = decoder.decode_updates(buf, at, end, rows.keys, rows.before, rows.after)
+            if moved:
+                count = self._add_moved(source, count, moved, size)
+            else:
+                rows.add(source.updates, count, self._seq, self._note, size)
+        self._seq += count
+
+    def _add_moved(self, source: _Source, count: int, moved: list[int], size: int) -> int:
+        """Updates of which some change the key: those are a delete and an insert. How many changes in all."""
+        rows, done, seq = self._rows, 0, self._seq
+        for row in moved:
+            if row > done:
+                rows.add(source.updates, row - done, seq, self._note, 0)
+                seq += row - done
+            rows.add(source.deletes, 1, seq, self._note, 0)
+            rows.add(source.inserts, 1, seq + 1, self._note, 0)
+            seq, done = seq + 2, row + 1
+        if count > done:
+            rows.add(source.updates, count - done, seq, self._note, size)
+            seq += count - done
+        return seq - self._seq
+
+    def _take_origin(
+        self, source: _Source, decoder: Decoder, buf: bytes, at: int, end: int
+    ) -> None:
+        texts: list[bytes | None] = []
+        if decoder.decode is not None:
+            decoder.decode(buf, at, end, [], texts)
+        elif decoder.decode_updates is not None:
+            decoder.decode_updates(buf, at, end, [], [], texts)
+        names = source.definition.names
+        row = dict(zip(names, texts[-len(names) :], strict=True))
+        shard, position, committed_at = (row[name] for name in ORIGIN_COLUMNS)
+        self._origin = f"{(shard or b'').decode()} {(position or b'').decode()}"
+        self._origin_time = int(committed_at or 0)
+
+    def _close(self, walked: Walk, order: int) -> None:
+        committed_at = self._origin_time if self._origin else walked.committed_at
+        self._rows.end_transaction(walked.position, walked.txn, order, committed_at, self._origin)
+
+    def _statement(self, query: Query) -> None:
+        if query.text in ("ROLLBACK", "XA PREPARE"):
+            if self._seq:
+                raise CannotFinish(
+                    f"a transaction at {self._part.start.position} ends with {query.text} after its changes were"
+                    " logged: whether they are there cannot be told from the log; leave those tables out"
+                )
+            return
+        statement = parse_statement(query.text, query.database)
+        if statement.kind == "rows":
+            self._refuse_statement(query)
+        elif statement.kind == "truncate":
+            database, table = statement.tables[0]
+            if self._choice.wants(database, table) and table != ORIGIN_TABLE:
+                name = f"{database}.{table}"
+                definition = self._part.definitions.get(name)
+                schema_id = definition.schema_id if definition else ""
+                self._rows.add(Run(TRUNCATE, name, schema_id), 1, self._seq, None, 0)
+                self._seq += 1
+
+    def _refuse_statement(self, query: Query) -> None:
+        """A change logged as a statement says nothing of its rows; only one that is elsewhere may pass."""
+        wanted = self._endpoint.database
+        if wanted and query.database != wanted and wanted not in query.text:
+            return
+        raise CannotFinish(
+            f"{self._endpoint} logs a change as a statement ({query.text[:60]!r}), which does not say which"
+            " rows it changed: SET GLOBAL binlog_format = 'ROW' (and let old sessions end), or stream from a"
+            " replica that logs rows (log_slave_updates and binlog_format=ROW)"
+        )
+
+
+def _first_comment(buf: bytes, start: int, end: int) -> str | None:
+    """The comment that a statement begins with: the mark of whoever wrote it."""
+    if not buf.startswith(b"/*", start):
+        return None
+    stop = buf.find(b"*/", start + 2, end)
+    return None if stop < 0 else buf[start + 2 : stop].decode("utf-8", "replace").strip()
