@@ -41,8 +41,8 @@ class Mark:
     Attributes:
         position: What it means, in the engine's own form: everything contained in it is before.
         place: Where it is on one server (file and offset, segment): empty when that is not known.
-        committed_at: When the last transaction before it was committed, or, at the end of an idle
-            log, when it was seen to be idle; microseconds since the epoch, 0 when not known.
+        committed_at: When the last transaction before it was committed; microseconds since the epoch,
+            0 when not known.
         written: Bytes of the log up to here, counted from anywhere: differences are what matters.
         schemas: The definitions in force here, as a set that the metastore knows by this name; empty
             where the log itself says them.
@@ -75,12 +75,14 @@ class Wanted:
         tables: Names or patterns with `*`; empty for every table of the database.
         keys_only: Leave `before` and `after` out, which a log with minimal row images can serve.
         settings: Options of one engine (`slot`, `work`, `server_ids`, `cursor`, …).
+        fallbacks: Other servers of the shard, for a part whose server is gone when it is read.
     """
 
     shard: str
     tables: tuple[str, ...] = ()
     keys_only: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    fallbacks: tuple[Endpoint, ...] = ()
 
     def with_shard(self, shard: str) -> Wanted:
         return replace(self, shard=shard)
@@ -123,8 +125,8 @@ class ChangeLog(Protocol):
     def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
         """The furthest boundary at most `max_bytes` after `start`, and at least one transaction after it.
 
-        Waits up to `wait` seconds for news; gives `start` back, with a newer `committed_at`, when
-        there are none. Never steps over a change of a table's definition.
+        Waits up to `wait` seconds for news and gives `start` back when there are none. Never steps
+        over a change of a table's definition.
         """
         ...
 
@@ -144,6 +146,27 @@ class ChangeLog(Protocol):
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """A log of a server that may itself follow another one."""
+
+    def behind(self) -> float | None:
+        """Seconds behind its own source, 0 for a server that has none; None where it does not follow any more."""
+        ...
+
+
+@runtime_checkable
+class RecordsOrigins(Protocol):
+    """A log in which filtered replication leaves the source's positions."""
+
+    def seek_origin(self, origins: Mapping[str, str]) -> Mark:
+        """A boundary before everything that these positions of source shards do not contain.
+
+        `LogGone` when the log starts later than the replication from one of them.
+        """
+        ...
 
 
 def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Self
 
+from truecopy.engines.mysql import MySQL
 from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import ORIGIN_TABLE, Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
-from truecopy.model.position import FilePosition, parse_position
+from truecopy.model.position import FilePosition, contains, parse_position
+from truecopy.model.table import TableName
 from truecopy.stream.binlog import walk
 from truecopy.stream.binlog.events import first_time
+from truecopy.stream.binlog.logged_table import Origin
+from truecopy.stream.binlog.origins import recorded_origins
 from truecopy.stream.binlog.part import BinlogPart
 from truecopy.stream.binlog.place import Place
 from truecopy.stream.binlog.rights import missing
@@ -88,7 +93,7 @@ class BinlogLog:
                 low = middle + 1
             else:
                 high = middle
-        if low == 0 and int(files[0].name.rpartition(".")[2]) > 1:
+        if low == 0 and not _is_complete(self.oldest()):
             raise LogGone(
                 f"no log of {self._endpoint} reaches back to that time: its oldest file is {files[0].name}"
             )
@@ -135,7 +140,7 @@ class BinlogLog:
         first = cuts[0].number
         return [
             BinlogPart(
-                (self._endpoint,),
+                (self._endpoint, *self._wanted.fallbacks),
                 self._wanted,
                 self._server_ids,
                 a.mark,
@@ -156,8 +161,49 @@ class BinlogLog:
         seconds = (now() - mark.committed_at) / 1e6 if behind and mark.committed_at else 0.0
         return Lag(behind, max(seconds, 0.0))
 
+    def behind(self) -> float | None:
+        return self._server.behind()
+
+    def seek_origin(self, origins: Mapping[str, str]) -> Mark:
+        """Scans the log for what filtered replication recorded; the earliest answer of all sources wins."""
+        oldest = self.oldest()
+        reached: dict[str, tuple[int, Mark]] = {}
+        beyond: set[str] = set()
+        for number, (origin, mark) in enumerate(self._origins(oldest)):
+            shard = origin.shard
+            if shard not in origins or shard in beyond:
+                continue
+            if contains(parse_position(origins[shard]), parse_position(origin.position)):
+                reached[shard] = number, mark
+                continue
+            beyond.add(shard)
+            if shard not in reached and not _is_complete(oldest):
+                raise LogGone(
+                    f"the log of {self._endpoint} starts after what was replicated from shard {shard} at"
+                    f" {origins[shard]}: keep logs longer, or let the shards serve later"
+                )
+        if len(reached) < len(origins):
+            # Nothing was recorded from some shard: its changes may be anywhere in this log.
+            return oldest
+        return min(reached.values(), key=lambda found: found[0])[1]
+
+    def _origins(self, start: Mark) -> Iterator[tuple[Origin, Mark]]:
+        name = TableName(self._endpoint.database, ORIGIN_TABLE)
+        with MySQL(self._endpoint) as session:
+            table = session.describe(name)
+        definition = Definition(str(name), table.columns, table.keys[0] if table.keys else ())
+        with self._walk(start) as walked:
+            for origin, position, place in recorded_origins(walked, definition):
+                yield origin, Mark(position, f"{place}@{self._server.name}", origin.committed_at)
+
     def release(self, mark: Mark) -> None:
         """Servers keep their logs as long as they are told to; nobody waits for us."""
+
+
+def _is_complete(oldest: Mark) -> bool:
+    """Whether the log starts with its first file, so that nothing can have been purged."""
+    place = Place.parse(oldest.place)
+    return place is not None and place.order[0] <= 1
 
 
 def _cuts(boundaries: Sequence[Boundary], parts: int) -> list[Boundary]:

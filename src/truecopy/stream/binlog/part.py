@@ -7,25 +7,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from truecopy.model.change import (
-    DELETE,
-    INSERT,
-    ORIGIN_COLUMNS,
-    ORIGIN_TABLE,
-    TRUNCATE,
-    UPDATE,
-    Definition,
-)
+from truecopy.model.change import ORIGIN_TABLE, TRUNCATE, Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.binlog import walk
 from truecopy.stream.binlog.ddl import parse_statement
-from truecopy.stream.binlog.decoder import Decoder, Image, compile_decoder
-from truecopy.stream.binlog.events import Query, decompress, packed_integer
+from truecopy.stream.binlog.decoder import Decoder
+from truecopy.stream.binlog.events import Query
+from truecopy.stream.binlog.logged_table import LoggedTable
 from truecopy.stream.binlog.place import Place
-from truecopy.stream.binlog.table_map import TableMap, parse_names, parse_table_map
-from truecopy.stream.binlog.walk import DELETED, INSERTED, PARTLY_UPDATED, RowsKind, Walk
+from truecopy.stream.binlog.table_map import parse_names, parse_table_map
+from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
 from truecopy.stream.binlog.wire import dump
 from truecopy.stream.log import Mark, Wanted
 from truecopy.stream.rows import ChangeRows, Run
@@ -68,48 +61,6 @@ class BinlogPart:
                 return
 
 
-class _Source:
-    """A table as it is logged, with the decoders for the images that its rows come in."""
-
-    def __init__(self, table_map: TableMap, definition: Definition, keys_only: bool) -> None:
-        self.definition = definition
-        self.is_origin = table_map.table == ORIGIN_TABLE
-        key, row = len(definition.key), -1 if keys_only else len(definition.columns)
-        table, schema_id = definition.table, definition.schema_id
-        self.inserts = Run(INSERT, table, schema_id, key, -1, row)
-        self.updates = Run(UPDATE, table, schema_id, key, row, row)
-        self.deletes = Run(DELETE, table, schema_id, key, row, -1)
-        self._columns = table_map.columns
-        self._keys_only = keys_only
-        self._bitmap = (len(table_map.columns) + 7) // 8
-        self._decoders: dict[tuple[bytes, str], Decoder] = {}
-
-    def decoder(self, bitmaps: bytes, change: str) -> Decoder:
-        known = self._decoders.get((bitmaps, change))
-        if known is None:
-            present, after = bitmaps[: self._bitmap], bitmaps[self._bitmap :] or None
-            if not self._keys_only:
-                self._refuse_missing(present)
-                self._refuse_missing(after or present)
-            image = Image(present, after, self._keys_only)
-            known = compile_decoder(self._columns, self.definition, image=image)
-            self._decoders[bitmaps, change] = known
-        return known
-
-    def _refuse_missing(self, bitmap: bytes) -> None:
-        missing = [
-            name
-            for i, name in enumerate(self.definition.names)
-            if not bitmap[i >> 3] >> (i & 7) & 1
-        ]
-        if missing:
-            raise CannotFinish(
-                f"a change of {self.definition.table} is logged without {missing[0]}: some session writes with"
-                " binlog_row_image other than FULL; SET GLOBAL binlog_row_image = 'FULL', or stream keys only"
-                " (--keys-only)"
-            )
-
-
 class _Reading:
     """One pass over the part on one server; `place` is None where it has to be found by position."""
 
@@ -119,8 +70,8 @@ class _Reading:
         self._place = place
         self._choice = Choice(part.wanted.tables, endpoint.database)
         self._rows = ChangeRows(part.wanted.shard)
-        self._sources: dict[bytes, _Source | None] = {}
-        self._tables: dict[bytes, _Source | None] = {}
+        self._sources: dict[bytes, LoggedTable | None] = {}
+        self._tables: dict[bytes, LoggedTable | None] = {}
         self._seq = 0
         self._origin: str | None = None
         self._origin_time = 0
@@ -193,7 +144,7 @@ class _Reading:
         last = parse_position(self._part.end.position)
         return lambda: contains(parse_position(walked.position), last)
 
-    def _source(self, raw: bytes) -> _Source | None:
+    def _source(self, raw: bytes) -> LoggedTable | None:
         database, table = parse_names(raw)
         if not self._choice.wants(database, table):
             return None
@@ -202,19 +153,11 @@ class _Reading:
             raise CannotFinish(
                 f"the definition of {database}.{table} at {self._part.start.position} is not known"
             )
-        return _Source(parse_table_map(raw), definition, self._part.wanted.keys_only)
+        return LoggedTable(parse_table_map(raw), definition, self._part.wanted.keys_only)
 
-    def _add(self, source: _Source, kind: RowsKind, buf: bytes, start: int, end: int) -> None:
-        at = start + 8 if kind.header == 8 else start + 8 + buf[start + 8] + 256 * buf[start + 9]
+    def _add(self, source: LoggedTable, kind: RowsKind, buf: bytes, start: int, end: int) -> None:
         size = end - start
-        columns, at = (buf[at], at + 1) if buf[at] < 251 else packed_integer(buf, at)
-        updates = kind.change not in (INSERTED, DELETED)
-        width = (columns + 7) // 8 << updates
-        decoder = source.decoder(buf[at : at + width], kind.change)
-        at += width
-        if kind.compressed:
-            buf = decompress(buf, at, end)
-            at, end = 0, len(buf)
+        decoder, buf, at, end = source.open_rows(kind, buf, start, end)
         if source.is_origin:
             self._take_origin(source, decoder, buf, at, end)
             return
@@ -233,7 +176,7 @@ class _Reading:
                 rows.add(source.updates, count, self._seq, self._note, size)
         self._seq += count
 
-    def _add_moved(self, source: _Source, count: int, moved: list[int], size: int) -> int:
+    def _add_moved(self, source: LoggedTable, count: int, moved: list[int], size: int) -> int:
         """Updates of which some change the key: those are a delete and an insert. How many changes in all."""
         rows, done, seq = self._rows, 0, self._seq
         for row in moved:
@@ -249,18 +192,10 @@ class _Reading:
         return seq - self._seq
 
     def _take_origin(
-        self, source: _Source, decoder: Decoder, buf: bytes, at: int, end: int
+        self, source: LoggedTable, decoder: Decoder, buf: bytes, at: int, end: int
     ) -> None:
-        texts: list[bytes | None] = []
-        if decoder.decode is not None:
-            decoder.decode(buf, at, end, [], texts)
-        elif decoder.decode_updates is not None:
-            decoder.decode_updates(buf, at, end, [], [], texts)
-        names = source.definition.names
-        row = dict(zip(names, texts[-len(names) :], strict=True))
-        shard, position, committed_at = (row[name] for name in ORIGIN_COLUMNS)
-        self._origin = f"{(shard or b'').decode()} {(position or b'').decode()}"
-        self._origin_time = int(committed_at or 0)
+        found = source.origin(decoder, buf, at, end)
+        self._origin, self._origin_time = str(found), found.committed_at
 
     def _close(self, walked: Walk, order: int) -> None:
         committed_at = self._origin_time if self._origin else walked.committed_at

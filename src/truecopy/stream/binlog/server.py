@@ -123,6 +123,33 @@ class Server:
             return self.mark(place.file, place.offset).position == position
         return True
 
+    def behind(self) -> float | None:
+        """Seconds behind its own source, 0 where it has none; None where it does not follow any more."""
+        names = (
+            ("SHOW ALL SLAVES STATUS",)
+            if self.is_mariadb
+            else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+        )
+        for command in names:
+            try:
+                rows = self.ask_named(command)
+            except TruecopyError:
+                continue
+            lags = [
+                row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in rows
+            ]
+            if any(lag is None for lag in lags):
+                return None
+            return max((float(str(lag)) for lag in lags), default=0.0)
+        return 0.0
+
+    def ask_named(self, sql: str) -> list[dict[str, object]]:
+        """As `ask`, with the columns by name."""
+        self.ask("SELECT 1")
+        assert self._session is not None
+        rows: list[dict[str, object]] = self._session.query(sql).to_pylist()
+        return rows
+
     def _is_at_least(self, *version: int) -> bool:
         numbers = re.findall(r"\d+", self.version)[: len(version)]
         return tuple(map(int, numbers)) >= version

@@ -21,7 +21,7 @@ from truecopy.stream.binlog.place import Place
 from truecopy.stream.binlog.schemas import Schemas
 from truecopy.stream.binlog.server import Server
 from truecopy.stream.binlog.table_map import parse_names
-from truecopy.stream.binlog.walk import Walk, now
+from truecopy.stream.binlog.walk import Walk
 from truecopy.stream.binlog.wire import ConnectionLost, dump
 from truecopy.stream.log import LogGone, Mark
 from truecopy.stream.tables import Choice
@@ -61,7 +61,6 @@ class Tail:
         self._boundaries = [Boundary(start, 0)]
         self._latest = self._boundaries[0]
         self._wanted_from = start.written
-        self._idle_at = 0
         self._error: TruecopyError | None = None
         self._closed = False
         self._awaited = False
@@ -101,7 +100,7 @@ class Tail:
                 self._awaited = True
                 self._news.wait(left)
                 self._awaited = False
-        return replace(start, committed_at=max(start.committed_at, self._idle_at))
+        return start
 
     def between(self, start: Mark, end: Mark) -> list[Boundary]:
         """The boundaries from `start` to `end`, both included; empty where the tail did not see them."""
@@ -231,8 +230,6 @@ class Tail:
                 if schemas.apply(statement):
                     changed = True
                     seen.clear()
-            elif what == walk.IDLE:
-                self._idle_at = now()
 
     def _sample(self, boundary: Boundary) -> None:
         """Keeps a boundary, and waits while the tail is too far ahead of what was asked for."""

@@ -19,7 +19,7 @@ from truecopy.stream.binlog.tagged import parse_tagged_gtid
 from truecopy.stream.binlog.wire import Pieces
 
 # What a step of a walk is: plain numbers, since a step is made for every event of a log.
-BEGIN, TABLE, ROWS, NOTE, STATEMENT, END, IDLE = range(7)
+BEGIN, TABLE, ROWS, NOTE, STATEMENT, END = range(6)
 
 INSERTED, UPDATED, DELETED, PARTLY_UPDATED = "insert", "update", "delete", "partial"
 
@@ -166,8 +166,6 @@ class Walk:
                     yield STATEMENT, ev.Query("", "XA PREPARE"), buf, start, end
                 framed = in_group = False
                 yield END, "", buf, start, end
-            elif kind in (ev.HEARTBEAT, ev.HEARTBEAT_V2):
-                yield IDLE, "", buf, start, end
 
     def _begin_with_gtid(self, when: int, end_at: int, buf: bytes, start: int, end: int) -> None:
         _, uuid, number = _unpack_mysql_gtid(buf, start)

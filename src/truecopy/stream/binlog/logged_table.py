@@ -1,0 +1,93 @@
+"""A table as it is logged, with the decoders for the images that its rows come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from truecopy.model.change import DELETE, INSERT, ORIGIN_COLUMNS, ORIGIN_TABLE, UPDATE, Definition
+from truecopy.model.errors import CannotFinish
+from truecopy.stream.binlog.decoder import Decoder, Image, compile_decoder
+from truecopy.stream.binlog.events import decompress, packed_integer
+from truecopy.stream.binlog.table_map import TableMap
+from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind
+from truecopy.stream.rows import Run
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where filtered replication says that a transaction came from."""
+
+    shard: str
+    position: str
+    committed_at: int
+
+    def __str__(self) -> str:
+        return f"{self.shard} {self.position}"
+
+
+class LoggedTable:
+    """One table map; made once, used for every rows event that follows such a map."""
+
+    def __init__(self, table_map: TableMap, definition: Definition, keys_only: bool) -> None:
+        self.definition = definition
+        self.is_origin = table_map.table == ORIGIN_TABLE
+        key, row = len(definition.key), -1 if keys_only else len(definition.columns)
+        table, schema_id = definition.table, definition.schema_id
+        self.inserts = Run(INSERT, table, schema_id, key, -1, row)
+        self.updates = Run(UPDATE, table, schema_id, key, row, row)
+        self.deletes = Run(DELETE, table, schema_id, key, row, -1)
+        self._columns = table_map.columns
+        self._keys_only = keys_only
+        self._bitmap = (len(table_map.columns) + 7) // 8
+        self._decoders: dict[tuple[bytes, str], Decoder] = {}
+
+    def _decoder(self, bitmaps: bytes, change: str) -> Decoder:
+        known = self._decoders.get((bitmaps, change))
+        if known is None:
+            present, after = bitmaps[: self._bitmap], bitmaps[self._bitmap :] or None
+            if not self._keys_only:
+                self._refuse_missing(present)
+                self._refuse_missing(after or present)
+            image = Image(present, after, self._keys_only)
+            known = compile_decoder(self._columns, self.definition, image=image)
+            self._decoders[bitmaps, change] = known
+        return known
+
+    def _refuse_missing(self, bitmap: bytes) -> None:
+        missing = [
+            name
+            for i, name in enumerate(self.definition.names)
+            if not bitmap[i >> 3] >> (i & 7) & 1
+        ]
+        if missing:
+            raise CannotFinish(
+                f"a change of {self.definition.table} is logged without {missing[0]}: some session writes with"
+                " binlog_row_image other than FULL; SET GLOBAL binlog_row_image = 'FULL', or stream keys only"
+                " (--keys-only)"
+            )
+
+    def open_rows(
+        self, kind: RowsKind, buf: bytes, start: int, end: int
+    ) -> tuple[Decoder, bytes, int, int]:
+        """The decoder for a rows event, and the memory in which its rows are."""
+        at = start + 8 if kind.header == 8 else start + 8 + buf[start + 8] + 256 * buf[start + 9]
+        columns, at = (buf[at], at + 1) if buf[at] < 251 else packed_integer(buf, at)
+        width = (columns + 7) // 8 << (kind.change not in (INSERTED, DELETED))
+        decoder = self._decoder(buf[at : at + width], kind.change)
+        at += width
+        if kind.compressed:
+            buf = decompress(buf, at, end)
+            return decoder, buf, 0, len(buf)
+        return decoder, buf, at, end
+
+    def origin(self, decoder: Decoder, buf: bytes, at: int, end: int) -> Origin:
+        """What filtered replication recorded; of several rows the last."""
+        texts: list[bytes | None] = []
+        if decoder.decode is not None:
+            decoder.decode(buf, at, end, [], texts)
+        elif decoder.decode_updates is not None:
+            decoder.decode_updates(buf, at, end, [], [], texts)
+        names = self.definition.names
+        row = dict(zip(names, texts[-len(names) :], strict=True))
+        shard, position, committed_at = (row[name] or b"" for name in ORIGIN_COLUMNS)
+        return Origin(shard.decode(), position.decode(), int(committed_at or 0))
