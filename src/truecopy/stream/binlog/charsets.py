@@ -1,4 +1,8 @@
-"""Text of the binary log, which is in the column's character set, as UTF-8."""
+"""Text of the binary log, which is in the column's character set, as UTF-8.
+
+Python's codecs, with what the servers do otherwise written down: their own tables were compared with
+each codec, character by character. What has no character in Unicode is `?`, as in a SELECT.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +10,179 @@ import codecs
 from collections.abc import Callable
 
 UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii"})
-
-_CODECS = {
-    "latin1": "cp1252",
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-}
+"""Character sets whose text needs no conversion."""
 
 
 def to_utf8(charset: str) -> Callable[[bytes], bytes] | None:
     """A function from text in the character set to UTF-8; None when there is no exact one."""
-    if charset == "latin1":
-        return _latin1
-    name = _CODECS.get(charset)
-    if name is None:
+    if charset in _SINGLE_BYTE:
+        return _single_byte(charset)
+    if charset in _WALKED:
+        return _walker(charset)
+    if charset not in _MULTI_BYTE:
         return None
-    decode = codecs.getdecoder(name)
-    return lambda raw: decode(raw, "strict")[0].encode()
+    codec, moved = _MULTI_BYTE[charset]
+    errors = _UNMAPPED if charset in _LOSSY else "strict"
+    decode = codecs.getdecoder(codec)
+    if moved:
+        table = str.maketrans(moved)
+        return lambda raw: decode(raw, errors)[0].translate(table).encode()
+    return lambda raw: decode(raw, errors)[0].encode()
 
 
-# The server's latin1 is cp1252, with control characters where that has holes.
-_LATIN1 = "".join(
-    bytes([n]).decode("cp1252") if n not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else chr(n)
-    for n in range(256)
-)
+def is_ascii_based(charset: str) -> bool:
+    """Whether text of ASCII's bytes only is ASCII, and can be left as it is."""
+    return charset in _ASCII_BASED
 
 
-def _latin1(raw: bytes) -> bytes:
-    return codecs.charmap_decode(raw, "strict", _LATIN1)[0].encode()
+# The codec, and the bytes that the servers read otherwise.
+_SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
+    "armscii8": (
+        "latin-1",
+        dict(
+            enumerate(
+                "❁§\u0589)(»«—.\u055d,-՟…՜՛՞"
+                + "".join(chr(0x531 + n) + chr(0x561 + n) for n in range(38))
+                + "\u2019'",
+                0xA1,
+            )
+        ),
+    ),
+    "cp1250": ("cp1250", {}),
+    "cp1251": ("cp1251", {}),
+    "cp1256": ("cp1256", dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), "?")),
+    "cp1257": ("cp1257", {}),
+    "cp850": ("cp850", {}),
+    "cp852": ("cp852", {}),
+    "cp866": ("cp866", {0xFC: "ⁿ", 0xFD: "²"}),
+    "dec8": (
+        "latin-1",
+        {
+            **dict.fromkeys((0xA4, 0xA6, *range(0xAC, 0xB0), 0xB4, 0xB8, 0xBE, 0xD0, 0xDE), "?"),
+            **dict.fromkeys((0xF0, 0xFE, 0xFF), "?"),
+            0xA8: "¤",
+            0xD7: "Œ",
+            0xDD: "Ÿ",
+            0xF7: "œ",
+            0xFD: "ÿ",
+        },
+    ),
+    "geostd8": (
+        "cp1252",
+        {
+            **dict.fromkeys((0x83, 0x88, 0x8A, 0x8C, 0x8E, *range(0x98, 0x9B), 0x9C), "?"),
+            **dict.fromkeys((0x9E, 0x9F, *range(0xE6, 0x100)), "?"),
+            **dict(enumerate("აბგდევზჱთიკლმნჲოპჟრსტჳუფქღყშჩცძწჭხჴჯჰჵ", 0xC0)),
+            0xFD: "№",
+        },
+    ),
+    "greek": ("iso8859-7", {0xA1: "\u02bd", 0xA2: "\u02bc", 0xA4: "?", 0xA5: "?", 0xAA: "?"}),
+    "hebrew": ("iso8859-8", {0xAF: "‾"}),
+    "hp8": ("hp-roman8", {}),
+    "keybcs2": (
+        "cp437",
+        {
+            **dict(enumerate("ČüéďäĎŤčěĚĹÍľĺÄÁÉžŽôöÓůÚýÖÜŠĽÝŘťáíóúňŇŮÔšřŕŔ", 0x80)),
+            0xAD: "¡",
+        },
+    ),
+    "koi8r": ("koi8-r", {}),
+    "koi8u": ("koi8-u", {0x95: "•"}),
+    # cp1252, with control characters where that has holes.
+    "latin1": ("cp1252", {n: chr(n) for n in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}),
+    "latin2": ("iso8859-2", {}),
+    "latin5": ("iso8859-9", {}),
+    "latin7": ("iso8859-13", {}),
+    "macce": ("mac-latin2", {}),
+    "macroman": ("mac-roman", {}),
+    "swe7": (
+        "ascii",
+        dict(zip(b"@[\\]^`{|}~\x7f", "ÉÄÖÅÜéäöåü?", strict=True)),
+    ),
+    "tis620": (
+        "tis-620",
+        dict.fromkeys((0xA0, *range(0xDB, 0xDF), *range(0xFC, 0x100)), "\ufffd"),
+    ),
+}
+
+# The codec, and the characters that the servers read otherwise.
+_MULTI_BYTE: dict[str, tuple[str, dict[str, str]]] = {
+    "cp932": ("cp932", {}),
+    "euckr": ("cp949", {}),
+    "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
+    "gb2312": ("gb2312", {}),
+    "gbk": ("gbk", {}),
+    "sjis": ("shift_jis", {"\uff3c": "\\"}),
+    "ucs2": ("utf-16-be", {}),
+    "utf16": ("utf-16-be", {}),
+    "utf16le": ("utf-16-le", {}),
+    "utf32": ("utf-32-be", {}),
+}
+_LOSSY = frozenset({"cp932", "euckr", "gb2312", "gbk", "sjis"})
+
+# The codec, and the characters whose bytes the servers read otherwise; two of them may be one to the codec.
+_WALKED: dict[str, tuple[str, dict[bytes, str]]] = {
+    "big5": (
+        "big5",
+        {
+            **dict.fromkeys((b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe"), "\ufffd"),
+            **dict.fromkeys((b"\xa2\x40", b"\xa2\xcc", b"\xa2\xce"), "\ufffd"),
+            **{bytes((0xF9, 0xD6 + n)): char for n, char in enumerate("碁銹裏墻恒粧嫺")},
+        },
+    ),
+    "ujis": (
+        "euc_jp",
+        {
+            b"\xa1\xc0": "\\",
+            # The users' own rows lie in Unicode's private area, one after the other.
+            **{
+                lead + bytes((0xF5 + n // 94, 0xA1 + n % 94)): chr(first + n)
+                for lead, first in ((b"", 0xE000), (b"\x8f", 0xE3AC))
+                for n in range(940)
+            },
+        },
+    ),
+}
+_ASCII_BASED = (_SINGLE_BYTE.keys() - {"swe7"}) | _LOSSY | _WALKED.keys() | {"gb18030"}
+_UNMAPPED = "truecopy-unmapped"
+
+
+def _question_mark(error: UnicodeError) -> tuple[str, int]:
+    """Two bytes that are a character to the server, though not in Unicode."""
+    assert isinstance(error, UnicodeDecodeError)
+    if error.start + 2 > len(error.object):
+        raise error
+    return "?", error.start + 2
+
+
+codecs.register_error(_UNMAPPED, _question_mark)
+
+
+def _single_byte(charset: str) -> Callable[[bytes], bytes]:
+    codec, moved = _SINGLE_BYTE[charset]
+    table = "".join(
+        moved.get(n) or bytes([n]).decode(codec, "replace").replace("\ufffd", "?")
+        for n in range(256)
+    )
+    decode = codecs.charmap_decode
+    return lambda raw: decode(raw, "strict", table)[0].encode()
+
+
+def _walker(charset: str) -> Callable[[bytes], bytes]:
+    codec, moved = _WALKED[charset]
+    long = 0x8F if charset == "ujis" else None
+
+    def convert(raw: bytes) -> bytes:
+        found = []
+        at = 0
+        while at < len(raw):
+            first = raw[at]
+            width = 1 if first < 0x80 else 3 if first == long else 2
+            char = raw[at : at + width]
+            found.append(
+                moved.get(char) or char.decode(codec, "replace").replace("\ufffd", "?")[:1]
+            )
+            at += width
+        return "".join(found).encode()
+
+    return convert
