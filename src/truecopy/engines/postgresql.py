@@ -54,9 +54,9 @@ class PostgreSQL(RelationalSession):
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         try:
-            self._connection = psycopg.connect(**_parameters(endpoint), autocommit=True)
+            self._connection = psycopg.connect(**connection_parameters(endpoint), autocommit=True)
         except psycopg.Error as error:
-            raise _explain_refusal(error, endpoint) from None
+            raise explain_refusal(error, endpoint) from None
         try:
             encoding, ignores_references = self._prepare()
         except BaseException:
@@ -209,7 +209,7 @@ class PostgreSQL(RelationalSession):
         return None if seconds is None else float(seconds)
 
 
-def _parameters(endpoint: Endpoint) -> dict[str, Any]:
+def connection_parameters(endpoint: Endpoint) -> dict[str, Any]:
     """What libpq is told; what the URL leaves out is left to libpq (PGHOST, .pgpass, …)."""
     given: dict[str, Any] = {
         "host": endpoint.host or endpoint.option("host"),
@@ -235,7 +235,7 @@ def _arrow(values: Sequence[object]) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _explain_refusal(error: psycopg.Error, endpoint: Endpoint) -> TruecopyError:
+def explain_refusal(error: psycopg.Error, endpoint: Endpoint) -> TruecopyError:
     """Why there is no connection. libpq gives the server's words only, no code."""
     message = _one_line(str(error))
     if "does not exist" in message and "database" in message.rpartition("FATAL:")[2]:

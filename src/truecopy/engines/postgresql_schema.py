@@ -124,9 +124,9 @@ def describe_table(
     table, kind = rows[0]
     if kind in _REFUSED:
         raise UsageError(f"{name} on {endpoint} is {_REFUSED[kind]}")
-    columns = _columns(fetch, dialect, table)
+    columns = describe_columns(fetch, dialect, table)
     required = {column.name for column in columns if not column.nullable}
-    unique = tuple(tuple(key) for _, key in fetch(Statement(_UNIQUE, (table,))))
+    unique = unique_keys(fetch, table)
     count, row_bytes = _size(fetch, dialect, table, name)
     return Table(
         name=name,
@@ -142,7 +142,13 @@ def describe_table(
     )
 
 
-def _columns(fetch: Fetch, dialect: PostgreSQLDialect, table: int) -> tuple[Column, ...]:
+def unique_keys(fetch: Fetch, table: int) -> tuple[tuple[str, ...], ...]:
+    """Every unique constraint of the table with this object id, the primary key first."""
+    return tuple(tuple(key) for _, key in fetch(Statement(_UNIQUE, (table,))))
+
+
+def describe_columns(fetch: Fetch, dialect: PostgreSQLDialect, table: int) -> tuple[Column, ...]:
+    """The columns of the table with this object id; none where there is no such table."""
     database = _database(fetch)
     found = []
     for name, native, modifier, required, generated, is_array, base, is_enum, collation in fetch(

@@ -1,0 +1,5 @@
+"""PostgreSQL's change log: a slot, streamed by a receiver into segments that parts are made of."""
+
+from truecopy.stream.postgresql.log import PostgreSQLLog, drop, open_log
+
+__all__ = ["PostgreSQLLog", "drop", "open_log"]
