@@ -15,7 +15,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truecopy.model.errors import UsageError
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ _chosen: list[str] = []
 _SHIPPED_AS = "truecopy_packages"
 # Spark brings these itself; the rest of what the package needs travels with the job.
 _NOT_SHIPPED = {"pyspark", "py4j"}
+_OF_USAGE = {"UsageError", "IncomparableTypes"}
 
 
 def state_folder() -> Path:
@@ -79,6 +80,23 @@ def choose_master(master: str) -> None:
 def is_local(master: str) -> bool:
     """Whether executors are threads of this machine."""
     return master.startswith("local")
+
+
+def explain_spark(error: BaseException) -> TruecopyError:
+    """The cause of a failed job in one line; the whole trace is in the log file."""
+    log = log_file()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{error}\n")
+    if ours := re.search(r"truecopy\.[a-z_.]+\.([A-Z]\w+): (.*)", str(error)):
+        return (UsageError if ours[1] in _OF_USAGE else CannotFinish)(ours[2])
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error:" in line or "Exception:" in line]
+    cause = next(
+        (line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))),
+        None,
+    )
+    said = cause or (lines[0] if lines else type(error).__name__)
+    return CannotFinish(f"a Spark task failed: {said[:300]} (the whole trace is in {log})")
 
 
 def _settings(master: str) -> dict[str, str]:

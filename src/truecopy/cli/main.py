@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
 from truecopy.cli.demo import demo
+from truecopy.cli.stream import stream
 from truecopy.cli.token import token_app
 from truecopy.cli.verify import verify
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
@@ -26,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(verify)
+app.command()(stream)
 app.command()(demo)
 app.add_typer(token_app)
 

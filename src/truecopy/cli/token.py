@@ -19,6 +19,8 @@ from truecopy.model.token import (
     compare_tokens,
     parse_any,
 )
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.request import Request
 
 token_app = typer.Typer(
     name="token",
@@ -27,6 +29,27 @@ token_app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@token_app.command()
+def now(
+    endpoint: Annotated[
+        str, typer.Argument(help="URL of a database, or the path of a keyspace file.")
+    ],
+    shard: Annotated[
+        str, typer.Option(metavar="NAME", help="The name that the token carries.")
+    ] = "",
+    json_: Json = False,
+) -> int:
+    """Print the token of the end of the log now: everything committed before is before it."""
+    with KeyspaceStream(Request(endpoint, shard=shard)) as stream:
+        position = stream.current().token()
+    found = position if len(position.tokens) > 1 else position.tokens[0]
+    if json_:
+        _print_json(_plain(found))
+    else:
+        typer.echo(str(found))
+    return 0
 
 
 @token_app.command()

@@ -219,9 +219,10 @@ class KeyspaceStream:
         return found
 
     def _shard_part(self, shard: Shard, part: Part, restart_at: int) -> ShardPart:
+        name = self._name(shard)
         if self._request.key_range.covers(shard.key_range):
-            return ShardPart(part, restart_at)
-        return ShardPart(part, restart_at, self._request.key_range, self._keyspace.sharding)
+            return ShardPart(name, part, restart_at)
+        return ShardPart(name, part, restart_at, self._request.key_range, self._keyspace.sharding)
 
     def lag(self, offset: Offset) -> Lag:
         """Of the shard that is furthest behind in time, and the bytes of all."""
@@ -323,10 +324,14 @@ class KeyspaceStream:
         name = self._name(shard)
         if name not in self._shards:
             servers = tuple(parse_endpoint(url) for url in shard.servers)
-            request = self._request
-            wanted = Wanted(name, request.tables, request.keys_only, dict(request.settings))
-            self._shards[name] = ShardLog(servers, wanted, request.max_lag)
+            wanted = wanted_of(self._request, name)
+            self._shards[name] = ShardLog(servers, wanted, self._request.max_lag)
         return self._shards[name]
+
+
+def wanted_of(request: Request, shard: str) -> Wanted:
+    """What the request wants of one shard."""
+    return Wanted(shard, request.tables, request.keys_only, dict(request.settings))
 
 
 def _find_point(log: ShardLog, point: str | int) -> Mark:

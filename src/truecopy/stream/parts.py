@@ -28,6 +28,7 @@ class ShardPart:
         key_range: Only rows of this range; None for all.
     """
 
+    shard: str
     part: Part
     restart_at: int
     key_range: KeyRange | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import threading
 import time
 import uuid
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.accumulators import AccumulatorParam
 
 from truecopy import spark as spark_settings
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 from truecopy.verify.compare import ChunkResult, compare_chunk
 from truecopy.verify.matching import Comparison
@@ -111,24 +110,7 @@ def _run_job(
             context.cancelJobGroup(group)
             job.join(10)
     if failure:
-        raise explain_spark(failure[0]) from failure[0]
-
-
-def explain_spark(error: BaseException) -> TruecopyError:
-    """The cause of a failed job in one line; the whole trace is in the log file."""
-    log = spark_settings.log_file()
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"{error}\n")
-    if ours := re.search(r"truecopy\.model\.errors\.(\w+): (.*)", str(error)):
-        return (UsageError if ours[1] != "CannotFinish" else CannotFinish)(ours[2])
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "Error:" in line or "Exception:" in line]
-    cause = next(
-        (line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))),
-        None,
-    )
-    said = cause or (lines[0] if lines else type(error).__name__)
-    return CannotFinish(f"a Spark task failed: {said[:300]} (the whole trace is in {log})")
+        raise spark_settings.explain_spark(failure[0]) from failure[0]
 
 
 def _compare_into(

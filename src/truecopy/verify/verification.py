@@ -292,7 +292,7 @@ class _Verification:
                     self.options,
                 )
             except (Py4JError, PySparkException) as error:
-                raise runner.explain_spark(error) from error
+                raise spark_settings.explain_spark(error) from error
             yield ChunkResult(number, CLOSING, Digest(), Digest())
 
     def _session(self) -> SparkSession:

@@ -1,0 +1,47 @@
+"""`truecopy.read_changes`: the change stream as a streaming DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from truecopy.stream.request import Request
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_changes(
+    spark: SparkSession, endpoint: str | Request, *, start: str = "current", **options: object
+) -> DataFrame:
+    """Every committed change of a database or keyspace, as `truecopy.stream.source` gives it.
+
+    Args:
+        spark: The session.
+        endpoint: A database's URL, or the path of a keyspace file.
+        start: `start`, `current`, a token, or a time; a checkpoint of the query goes before it.
+        options: Those of the source: `tables`, `key_range`, `keys_only`, `max_bytes`, …
+    """
+    from truecopy.stream.source import FORMAT, register
+
+    register(spark)
+    if isinstance(endpoint, Request):
+        options = {**_options(endpoint), **options}
+        endpoint = endpoint.endpoint
+    reader = spark.readStream.format(FORMAT).option("endpoint", endpoint).option("from", start)
+    for name, value in options.items():
+        text = ",".join(value) if isinstance(value, tuple | list) else str(value)
+        reader = reader.option(name, text)
+    return reader.load()
+
+
+def _options(request: Request) -> dict[str, object]:
+    """A request as Spark's options, without what is left at its default."""
+    plain = Request(request.endpoint)
+    found: dict[str, object] = {
+        field.name: getattr(request, field.name)
+        for field in fields(Request)
+        if field.name not in ("endpoint", "settings")
+        and getattr(request, field.name) != getattr(plain, field.name)
+    }
+    return {**found, **request.settings}
