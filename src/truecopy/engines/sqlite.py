@@ -44,8 +44,8 @@ class SQLite(RelationalSession):
             raise UsageError(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
         self.endpoint = endpoint
         self.dialect = SQLiteDialect()
-        self.path = _file(endpoint)
-        self._connection = self._open("ro")
+        self.path = file_of(endpoint)
+        self._connection = open_file(endpoint, "ro")
         self._writer: sqlite3.Connection | None = None
         try:
             self.fetch(Statement("SELECT COUNT(*) FROM sqlite_schema"))
@@ -73,7 +73,7 @@ class SQLite(RelationalSession):
                 names = [field[0] for field in cursor.description or ()]
                 rows = cursor.fetchall()
         except sqlite3.Error as error:
-            raise _explain(error, self.endpoint) from None
+            raise explain(error, self.endpoint) from None
         return _arrow([[_plain(value) for value in row] for row in rows], names)
 
     def execute(self, statement: Statement) -> int:
@@ -82,11 +82,11 @@ class SQLite(RelationalSession):
         try:
             return self._writer.execute(statement.sql, statement.values).rowcount
         except sqlite3.Error as error:
-            raise _explain(error, self.endpoint) from None
+            raise explain(error, self.endpoint) from None
 
     def begin(self) -> None:
         if self._writer is None:
-            self._writer = self._open("rw")
+            self._writer = open_file(self.endpoint, "rw")
         for line in self.transaction_start:
             self.execute(Statement(line))
 
@@ -115,22 +115,7 @@ class SQLite(RelationalSession):
             with closing(self._connection.execute(statement.sql, statement.values)) as cursor:
                 yield from cursor
         except sqlite3.Error as error:
-            raise _explain(error, self.endpoint) from None
-
-    def _open(self, mode: str) -> sqlite3.Connection:
-        wait = float(self.endpoint.option("busy_timeout", "30"))
-        try:
-            connection = sqlite3.connect(
-                f"{self.path.as_uri()}?mode={mode}",
-                uri=True,
-                timeout=wait,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-        except sqlite3.Error as error:
-            raise _explain(error, self.endpoint) from None
-        connection.text_factory = _decoded
-        return connection
+            raise explain(error, self.endpoint) from None
 
     # Digests and rows: values as they are stored, text and fingerprint by functions
 
@@ -308,7 +293,24 @@ def _arrow(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> pa.Table:
     return pa.table([pa.array(column, pa.string()) for column in columns], names=list(names))
 
 
-def _file(endpoint: Endpoint) -> Path:
+def open_file(endpoint: Endpoint, mode: str) -> sqlite3.Connection:
+    """A connection that reads (`ro`) or also writes (`rw`), with patience when others write."""
+    wait = float(endpoint.option("busy_timeout", "30"))
+    try:
+        connection = sqlite3.connect(
+            f"{file_of(endpoint).as_uri()}?mode={mode}",
+            uri=True,
+            timeout=wait,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+    except sqlite3.Error as error:
+        raise explain(error, endpoint) from None
+    connection.text_factory = _decoded
+    return connection
+
+
+def file_of(endpoint: Endpoint) -> Path:
     """The file that a URL names, as in SQLAlchemy: three slashes are relative, four absolute."""
     if endpoint.host:
         raise UsageError(f"{endpoint} has two slashes: write sqlite:///{endpoint.host} for a file")
@@ -323,7 +325,7 @@ def _file(endpoint: Endpoint) -> Path:
     return found.absolute()
 
 
-def _explain(error: sqlite3.Error, endpoint: Endpoint) -> TruecopyError:
+def explain(error: sqlite3.Error, endpoint: Endpoint) -> TruecopyError:
     """A driver's error as one line: what happened, where, what to do."""
     message = str(error)
     if "not a database" in message:

@@ -17,7 +17,7 @@ Fetch = Callable[[Statement], list[tuple[Any, ...]]]
 
 def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bool) -> Table:
     """The table whose CREATE statement is `definition`."""
-    columns, primary = _columns(fetch, name, definition, strict)
+    columns, primary = read_columns(fetch, name, definition, strict)
     unique = _unique_keys(fetch, name)
     required = {column.name for column in columns if not column.nullable}
     candidates = [primary] if primary else []
@@ -37,7 +37,7 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
     )
 
 
-def _columns(
+def read_columns(
     fetch: Fetch, name: TableName, definition: str, strict: bool
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """The columns, and those of the primary key in its order."""

@@ -1,0 +1,8 @@
+"""The change stream of a SQLite file: triggers and a log table, which the tool installs."""
+
+from __future__ import annotations
+
+from truecopy.stream.sqlite.install import annotate, install, remove
+from truecopy.stream.sqlite.log import SQLiteLog
+
+__all__ = ["SQLiteLog", "annotate", "install", "remove"]
