@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.tables import Pair
+from tests.servers import Database
 
 _COLUMNS = ("k", "c", "pad")
 
@@ -33,3 +35,35 @@ def reladiff(pair: Pair) -> int:
         raise RuntimeError(f"reladiff failed:\n{done.stderr}")
     # It prints a row for each side: `- 17, …` and `+ 17, …`.
     return sum(line.startswith("+") for line in done.stdout.splitlines())
+
+
+def replication_rate(database: Database, seconds: float = 20.0) -> float:
+    """Rows per second that python-mysql-replication gives, counted from its first one on."""
+    from pymysqlreplication import BinLogStreamReader
+    from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+
+    server = database.server
+    stream = BinLogStreamReader(
+        connection_settings={
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "passwd": server.password,
+        },
+        server_id=77,
+        only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
+        is_mariadb=True,
+        blocking=False,
+    )
+    rows, begun, last = 0, 0.0, 0.0
+    for event in stream:
+        count = len(event.rows)
+        last = time.monotonic()
+        if not begun:
+            begun = last
+            continue
+        rows += count
+        if last - begun > seconds:
+            break
+    stream.close()
+    return rows / (last - begun)
