@@ -1,7 +1,8 @@
 """Text of the binary log, which is in the column's character set, as UTF-8.
 
 Python's codecs, with what the servers do otherwise written down: their own tables were compared with
-each codec, character by character. What has no character in Unicode is `?`, as in a SELECT.
+each codec, character by character. What has no character in Unicode is refused, as by the SQL of the
+engine: the servers would give a question mark for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii"})
 
 
 def to_utf8(charset: str) -> Callable[[bytes], bytes] | None:
-    """A function from text in the character set to UTF-8; None when there is no exact one."""
+    """A function from text in the character set to UTF-8; None when there is no exact one.
+
+    It raises `UnicodeDecodeError` for bytes that are no character, or none that Unicode has.
+    """
     if charset in _SINGLE_BYTE:
         return _single_byte(charset)
     if charset in _WALKED:
@@ -22,18 +26,19 @@ def to_utf8(charset: str) -> Callable[[bytes], bytes] | None:
     if charset not in _MULTI_BYTE:
         return None
     codec, moved = _MULTI_BYTE[charset]
-    errors = _UNMAPPED if charset in _LOSSY else "strict"
     decode = codecs.getdecoder(codec)
     if moved:
         table = str.maketrans(moved)
-        return lambda raw: decode(raw, errors)[0].translate(table).encode()
-    return lambda raw: decode(raw, errors)[0].encode()
+        return lambda raw: decode(raw, "strict")[0].translate(table).encode()
+    return lambda raw: decode(raw, "strict")[0].encode()
 
 
 def is_ascii_based(charset: str) -> bool:
     """Whether text of ASCII's bytes only is ASCII, and can be left as it is."""
     return charset in _ASCII_BASED
 
+
+_NOTHING = "\ufffe"  # what a table of Python's has where there is no character
 
 # The codec, and the bytes that the servers read otherwise.
 _SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
@@ -50,7 +55,7 @@ _SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     ),
     "cp1250": ("cp1250", {}),
     "cp1251": ("cp1251", {}),
-    "cp1256": ("cp1256", dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), "?")),
+    "cp1256": ("cp1256", dict.fromkeys((0x8A, 0x8F, 0x98, 0x9A, 0x9F, 0xAA, 0xC0, 0xFF), _NOTHING)),
     "cp1257": ("cp1257", {}),
     "cp850": ("cp850", {}),
     "cp852": ("cp852", {}),
@@ -58,8 +63,10 @@ _SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     "dec8": (
         "latin-1",
         {
-            **dict.fromkeys((0xA4, 0xA6, *range(0xAC, 0xB0), 0xB4, 0xB8, 0xBE, 0xD0, 0xDE), "?"),
-            **dict.fromkeys((0xF0, 0xFE, 0xFF), "?"),
+            **dict.fromkeys(
+                (0xA4, 0xA6, *range(0xAC, 0xB0), 0xB4, 0xB8, 0xBE, 0xD0, 0xDE), _NOTHING
+            ),
+            **dict.fromkeys((0xF0, 0xFE, 0xFF), _NOTHING),
             0xA8: "¤",
             0xD7: "Œ",
             0xDD: "Ÿ",
@@ -70,13 +77,16 @@ _SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     "geostd8": (
         "cp1252",
         {
-            **dict.fromkeys((0x83, 0x88, 0x8A, 0x8C, 0x8E, *range(0x98, 0x9B), 0x9C), "?"),
-            **dict.fromkeys((0x9E, 0x9F, *range(0xE6, 0x100)), "?"),
+            **dict.fromkeys((0x83, 0x88, 0x8A, 0x8C, 0x8E, *range(0x98, 0x9B), 0x9C), _NOTHING),
+            **dict.fromkeys((0x9E, 0x9F, *range(0xE6, 0x100)), _NOTHING),
             **dict(enumerate("აბგდევზჱთიკლმნჲოპჟრსტჳუფქღყშჩცძწჭხჴჯჰჵ", 0xC0)),
             0xFD: "№",
         },
     ),
-    "greek": ("iso8859-7", {0xA1: "\u02bd", 0xA2: "\u02bc", 0xA4: "?", 0xA5: "?", 0xAA: "?"}),
+    "greek": (
+        "iso8859-7",
+        {0xA1: "\u02bd", 0xA2: "\u02bc", 0xA4: _NOTHING, 0xA5: _NOTHING, 0xAA: _NOTHING},
+    ),
     "hebrew": ("iso8859-8", {0xAF: "‾"}),
     "hp8": ("hp-roman8", {}),
     "keybcs2": (
@@ -97,7 +107,7 @@ _SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {
     "macroman": ("mac-roman", {}),
     "swe7": (
         "ascii",
-        dict(zip(b"@[\\]^`{|}~\x7f", "ÉÄÖÅÜéäöåü?", strict=True)),
+        dict(zip(b"@[\\]^`{|}~\x7f", "ÉÄÖÅÜéäöåü\ufffe", strict=True)),
     ),
     "tis620": (
         "tis-620",
@@ -118,7 +128,6 @@ _MULTI_BYTE: dict[str, tuple[str, dict[str, str]]] = {
     "utf16le": ("utf-16-le", {}),
     "utf32": ("utf-32-be", {}),
 }
-_LOSSY = frozenset({"cp932", "euckr", "gb2312", "gbk", "sjis"})
 
 # The codec, and the characters whose bytes the servers read otherwise; two of them may be one to the codec.
 _WALKED: dict[str, tuple[str, dict[bytes, str]]] = {
@@ -143,25 +152,14 @@ _WALKED: dict[str, tuple[str, dict[bytes, str]]] = {
         },
     ),
 }
-_ASCII_BASED = (_SINGLE_BYTE.keys() - {"swe7"}) | _LOSSY | _WALKED.keys() | {"gb18030"}
-_UNMAPPED = "truecopy-unmapped"
-
-
-def _question_mark(error: UnicodeError) -> tuple[str, int]:
-    """Two bytes that are a character to the server, though not in Unicode."""
-    assert isinstance(error, UnicodeDecodeError)
-    if error.start + 2 > len(error.object):
-        raise error
-    return "?", error.start + 2
-
-
-codecs.register_error(_UNMAPPED, _question_mark)
+_NOT_ASCII_BASED = {"swe7", "ucs2", "utf16", "utf16le", "utf32"}
+_ASCII_BASED = (_SINGLE_BYTE.keys() | _MULTI_BYTE.keys() | _WALKED.keys()) - _NOT_ASCII_BASED
 
 
 def _single_byte(charset: str) -> Callable[[bytes], bytes]:
     codec, moved = _SINGLE_BYTE[charset]
     table = "".join(
-        moved.get(n) or bytes([n]).decode(codec, "replace").replace("\ufffd", "?")
+        moved.get(n) or bytes([n]).decode(codec, "replace").replace("\ufffd", _NOTHING)
         for n in range(256)
     )
     decode = codecs.charmap_decode
@@ -179,9 +177,7 @@ def _walker(charset: str) -> Callable[[bytes], bytes]:
             first = raw[at]
             width = 1 if first < 0x80 else 3 if first == long else 2
             char = raw[at : at + width]
-            found.append(
-                moved.get(char) or char.decode(codec, "replace").replace("\ufffd", "?")[:1]
-            )
+            found.append(moved.get(char) or char.decode(codec))
             at += width
         return "".join(found).encode()
 

@@ -241,8 +241,22 @@ def _text(length: str, column: Column) -> Layout:
             f"column {column.name} is in the character set {column.charset}, which the log cannot be read in:"
             " convert it to utf8mb4, or leave its table out of the stream"
         )
+
+    def checked(raw: bytes) -> bytes:
+        try:
+            return convert(raw)
+        except UnicodeDecodeError as error:
+            raise CannotFinish(
+                f"column {column.name} holds bytes ({_bad(error).hex()}) that {column.charset}"
+                " or Unicode has no character for: correct the value, or leave its table out of the stream"
+            ) from None
+
     plain = "{0} if {0}.isascii() else " if charsets.is_ascii_based(column.charset) else ""
-    return Layout(length, f"{plain}convert({{0}})", sized=True, names={"convert": convert})
+    return Layout(length, f"{plain}convert({{0}})", sized=True, names={"convert": checked})
+
+
+def _bad(error: UnicodeDecodeError) -> bytes:
+    return error.object[error.start : error.start + 4]
 
 
 def _compressed(plain: Layout) -> Layout:
