@@ -62,7 +62,8 @@ def _fill_types(database: Database, rows: int) -> None:
 def _insert(database: Database, row: str, rows: int) -> None:
     for first in range(1, rows + 1, _STATEMENT_ROWS):
         last = min(first + _STATEMENT_ROWS - 1, rows)
-        database.execute(f"INSERT INTO t SELECT {row} FROM seq_{first}_to_{last}")
+        signed = f"(SELECT CAST(seq AS SIGNED) AS seq FROM seq_{first}_to_{last}) AS numbers"
+        database.execute(f"INSERT INTO t SELECT {row} FROM {signed}")
 
 
 def _fill_single(database: Database, rows: int) -> None:
