@@ -293,7 +293,7 @@ def check_characters(database: Database, name: str, characters: list[bytes]) -> 
     printed = database.execute(
         f"SELECT id, CONVERT(v USING utf8mb4), HEX(v) FROM {name} ORDER BY id"
     )
-    lost = {n for n, text, raw in printed if "?" in text and "3F" not in raw}
+    lost = {n for n, text, raw in printed if text.count("?") > bytes.fromhex(raw).count(b"?")}
     raws = {n: raw for n, _, raw in printed}
     convert = charsets.to_utf8(name)
     assert convert is not None

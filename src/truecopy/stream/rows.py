@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from truecopy.model.change import CHANGE_SCHEMA
+from truecopy.model.errors import CannotFinish
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 32_768
@@ -163,6 +164,25 @@ class ChangeRows:
         return pa.array(lists, _NUMBERS)
 
 
+def texts_to_arrow(values: list[_Text]) -> pa.Array:
+    """Texts as Arrow's strings.
+
+    By way of bytes, which takes half the time: UTF-8 is then checked once over the whole.
+    """
+    try:
+        texts = pa.array(values, pa.binary()).cast(pa.string())
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        raise CannotFinish(
+            f"a change holds text that is not UTF-8 ({error}): correct the value at the source, or leave its"
+            " table out of the stream"
+        ) from None
+    if isinstance(texts, pa.ChunkedArray):
+        raise CannotFinish(
+            "a change holds more than 2 GiB of text: leave its table out of the stream"
+        )
+    return texts
+
+
 def _spread(values: Sequence[str | None], index: npt.NDArray[np.int64]) -> pa.Array:
     """The value of each row; most batches hold one value only, or one per row."""
     if not values or (values[0] is None and not any(values)):
@@ -187,6 +207,6 @@ def _lists(values: list[_Text], widths: Sequence[int], run: npt.NDArray[np.int64
         return pa.nulls(len(per_row), _TEXTS)
     offsets = np.zeros(len(per_row) + 1, np.int32)
     np.cumsum(np.where(absent, 0, per_row), out=offsets[1:])
-    texts = pa.array(values, pa.string())
+    texts = texts_to_arrow(values)
     mask = pa.array(absent) if absent.any() else None
     return pa.ListArray.from_arrays(pa.array(offsets), texts, type=_TEXTS, mask=mask)
