@@ -278,6 +278,13 @@ class PrivateServer(ABC):
             else:
                 return server
 
+    def restart(self, how: signal.Signals) -> Server:
+        """End the process by a signal, and start it again on the same data and port."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(how)
+        self._process.wait(STOP_SECONDS)
+        return self._start()
+
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.poll() is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from truecopy.stream.postgresql.names import stream_names
 from truecopy.stream.postgresql.part import SpoolPart
 from truecopy.stream.postgresql.receiver import Home, Passed, Receiver
 from truecopy.stream.postgresql.relations import load_relation
-from truecopy.stream.postgresql.spool import STREAM, Boundary, Spool
+from truecopy.stream.postgresql.spool import STREAM, Boundary, Spool, Transaction
 
 _POLL_SECONDS = 0.05
 """How often to look for what the receiver of another process has written."""
@@ -75,11 +75,15 @@ class PostgreSQLLog:
         self._receiver: Receiver | None = None
         self._spool_: Spool | None = None
         self._session: PostgreSQL | None = None
-        plan = server.plan_publication(self._connect(), self._names, wanted.tables)
-        self.warnings += plan.warnings
-        self._missing = server.missing(self._connect(), self._names, plan)
-        if not self._missing:
-            self._prepare(plan)
+        try:
+            plan = server.plan_publication(self._connect(), self._names, wanted.tables)
+            self.warnings += plan.warnings
+            self._missing = server.missing(self._connect(), self._names, plan)
+            if not self._missing:
+                self._prepare(plan)
+        except BaseException:
+            self.close()
+            raise
 
     # The contract
 
@@ -178,6 +182,16 @@ class PostgreSQLLog:
         if done:
             self._spool.forget(done[-1])
 
+    def segments(self) -> list[tuple[int, int]]:
+        """First and last byte of each segment, counted as marks count them."""
+        return self._spool.segments()
+
+    def transactions(self, start: Mark) -> Iterator[Transaction]:
+        """The transactions behind a boundary, as far as they were received."""
+        place = self._place(start)
+        self._spool.refresh()
+        return self._spool.transactions(place)
+
     def close(self) -> None:
         if self._receiver is not None:
             self._receiver.stop()
@@ -251,8 +265,6 @@ class PostgreSQLLog:
 
     @property
     def _spool(self) -> Spool:
-        if self._missing:
-            raise CannotFinish(f"{self.endpoint} cannot be streamed: {'; '.join(self._missing)}")
         if self._spool_ is None:
             self._receive()
             self._spool_ = Spool(self._folder, self._origin)
@@ -260,6 +272,8 @@ class PostgreSQLLog:
 
     def _receive(self) -> None:
         """Starts the receiver, unless one is at work: in this process, or in another one."""
+        if self._missing:
+            raise CannotFinish(f"{self.endpoint} cannot be streamed: {'; '.join(self._missing)}")
         if self._receiver is not None:
             if self._receiver.error is not None:
                 raise self._receiver.error

@@ -47,7 +47,7 @@ BUSY_SECONDS = 15.0
 
 _PASSED = struct.Struct(">QqI")
 _PASSED_FILE, _LOCK_FILE = "passed", "lock"
-_IN_USE, _NO_SUCH, _NOT_READY = "55006", "42704", "55000"
+_IN_USE, _NO_SUCH, _NOT_READY, _NO_TEXT = "55006", "42704", "55000", "22021"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,9 @@ class Receiver(threading.Thread):
         """Ends the thread, within the time of one wait."""
         self._stopping.set()
         os.write(self._wake[1], b"x")
-        self.join(10)
+        self.join()
+        for handle in self._wake:
+            os.close(handle)
 
     def run(self) -> None:
         try:
@@ -159,8 +161,7 @@ class Receiver(threading.Thread):
         finally:
             self._close_session()
             self._writer.close()
-            for handle in (self._lock, *self._wake):
-                os.close(handle)
+            os.close(self._lock)
             with self.news:
                 self.news.notify_all()
 
@@ -191,6 +192,11 @@ class Receiver(threading.Thread):
                 raise LogGone(
                     f"the slot {slot} on {where} was invalidated ({error}): changes are lost;"
                     " drop the stream, and start anew from a copy"
+                )
+            elif error.code == _NO_TEXT:
+                raise CannotFinish(
+                    f"a row in the log of {where} holds bytes that are no text ({error}): a database in"
+                    " SQL_ASCII takes any; leave the table out, or drop the stream and convert them"
                 )
             elif error.code and not error.code.startswith(("08", "57P", "53")):
                 raise CannotFinish(f"{where} does not stream the slot {slot}: {error}")

@@ -21,6 +21,7 @@ from typing import Any
 
 from truecopy.model.errors import CannotFinish
 from truecopy.stream.postgresql.folder import Folder
+from truecopy.stream.postgresql.lsn import lsn_text
 
 LENGTH = struct.Struct(">I")
 BEGIN = struct.Struct(">cIQQqQ")
@@ -61,6 +62,11 @@ class Transaction:
     at: int
     start: int
     end: int
+
+    @property
+    def position(self) -> str:
+        """Where the stream stands behind it."""
+        return lsn_text(self.end_lsn)
 
 
 @dataclass(frozen=True)
@@ -294,6 +300,11 @@ class Spool:
         lines, read = _whole_lines(data or b"")
         if not lines:
             return False
+        if self._segments and number != self.end.written:
+            raise CannotFinish(
+                f"the work folder {self.folder.where} lacks the segment {self.end.written}: drop the"
+                " stream, and start anew from a copy"
+            )
         head = _boundary(lines[0]["head"])
         self._segments.append(_Segment(number, _relations(lines[0]), read))
         if len(self._segments) == 1:
