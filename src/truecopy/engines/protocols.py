@@ -17,7 +17,7 @@ import pyarrow as pa
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
-from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
 from truecopy.model.table import Table, TableName
 
 if TYPE_CHECKING:
@@ -124,6 +124,19 @@ class Reads(Protocol):
 
     def boundaries(self, relation: Relation, chunk: Chunk, rows: int) -> list[Key]:
         """Keys inside the chunk that are `rows` rows apart, in the order of the key."""
+        ...
+
+
+@runtime_checkable
+class ReadsInOrder(Protocol):
+    """Reads rows by the value of one column, the relation's first."""
+
+    def rows_between(self, relation: Relation, between: Between) -> pa.Table:
+        """All columns of these rows, in the order of the first one and then of the key."""
+        ...
+
+    def count_between(self, relation: Relation, between: Between) -> int:
+        """How many rows these are."""
         ...
 
 

@@ -20,7 +20,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
-from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
 from truecopy.model.table import TableName
 
 KEYS_PER_QUERY = 1000
@@ -124,6 +124,21 @@ class RelationalSession(ABC):
         return self._rows(
             relation, [sql.rows_sql(self.dialect, relation, t, chunk) for t in relation.tables]
         )
+
+    def rows_between(self, relation: Relation, between: Between) -> pa.Table:
+        """Rows by the relation's first column, in its order."""
+        return self._rows(
+            relation,
+            [sql.rows_between_sql(self.dialect, relation, t, between) for t in relation.tables],
+        )
+
+    def count_between(self, relation: Relation, between: Between) -> int:
+        """How many rows these are."""
+        counts = [
+            self.fetch(sql.count_between_sql(self.dialect, relation, t, between))
+            for t in relation.tables
+        ]
+        return sum(int(rows[0][0]) for rows in counts)
 
     def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
         batches = [keys[at : at + KEYS_PER_QUERY] for at in range(0, len(keys), KEYS_PER_QUERY)]

@@ -12,7 +12,7 @@ from typing import Protocol
 from truecopy.engines.protocols import Statement
 from truecopy.model.errors import UsageError
 from truecopy.model.fingerprint import HEX_DIGITS
-from truecopy.model.relation import Buckets, Chunk, Key, Relation
+from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
 from truecopy.model.table import Column, TableName
 from truecopy.model.types import Text, Type, Uuid, is_free_text
 
@@ -178,6 +178,41 @@ def rows_by_fingerprint_sql(
     return Statement(
         f"SELECT {', '.join(names)}, f FROM ({inner.sql}) AS t WHERE f IN ({numbers})", inner.values
     )
+
+
+def rows_between_sql(
+    dialect: Dialect, relation: Relation, table: TableName, between: Between
+) -> Statement:
+    """The canonical texts of rows by their first column, in its order and then that of the key."""
+    condition, values = _between(dialect, relation, between)
+    inner = _select(dialect, relation, table, Chunk(), _texts(dialect, relation), condition, values)
+    # Qualified, since a column may have the name that a text is given here.
+    names = [f"{table_sql(dialect, table)}.{dialect.quote(c.name)}" for c in relation.key]
+    order = ", ".join(f"{name} DESC" if between.descending else name for name in names)
+    limit = "" if between.limit is None else f" LIMIT {between.limit:d} OFFSET {between.offset:d}"
+    return Statement(f"{inner.sql} ORDER BY {order}{limit}", inner.values)
+
+
+def count_between_sql(
+    dialect: Dialect, relation: Relation, table: TableName, between: Between
+) -> Statement:
+    """How many rows these are."""
+    condition, values = _between(dialect, relation, between)
+    return _select(dialect, relation, table, Chunk(), "COUNT(*)", condition, values)
+
+
+def _between(dialect: Dialect, relation: Relation, between: Between) -> tuple[str, list[object]]:
+    column, kind = relation.columns[0], relation.types[0]
+    name = dialect.quote(column.name)
+    if between.nulls:
+        return f"{name} IS NULL", []
+    conditions, values = [f"{name} IS NOT NULL"], []
+    for text, compare in ((between.low, ">"), (between.high, "<=")):
+        if text is not None:
+            place, value = dialect.parameter(column, kind, text)
+            conditions.append(f"{name} {compare} {place}")
+            values.append(value)
+    return " AND ".join(conditions), values
 
 
 def extent_sql(dialect: Dialect, relation: Relation, table: TableName) -> Statement:

@@ -7,6 +7,7 @@ positions of which neither contains the other have diverged, or are of different
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -110,6 +111,27 @@ class FilePosition:
         return int(self.file.rpartition(".")[2]), self.offset
 
 
+@dataclass(frozen=True)
+class EventPosition:
+    """A byte of a folder of event files, which are read in the order of their names."""
+
+    file: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+@dataclass(frozen=True)
+class CursorPosition:
+    """The last value read of each polled table's cursor column, by table."""
+
+    values: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return json.dumps(dict(self.values), ensure_ascii=False, separators=(",", ":"))
+
+
 Position = (
     Beginning
     | MySQLPosition
@@ -117,6 +139,8 @@ Position = (
     | PostgreSQLPosition
     | SequencePosition
     | FilePosition
+    | EventPosition
+    | CursorPosition
 )
 
 BEGINNING = Beginning()
@@ -142,6 +166,11 @@ def contains(a: Position, b: Position) -> bool:
             return a.number >= b.number
         case FilePosition(), FilePosition():
             return a.log == b.log and a.place >= b.place
+        case EventPosition(), EventPosition():
+            return (a.file, a.offset) >= (b.file, b.offset)
+        case CursorPosition(), CursorPosition():
+            read = dict(a.values)
+            return all(table in read and _follows(read[table], v) for table, v in b.values)
     return False
 
 
@@ -184,6 +213,10 @@ def union(a: Position, b: Position) -> Position:
 
 def parse_position(text: str) -> Position:
     """Reads any engine's position; each has a syntax of its own."""
+    if text.lstrip().startswith("{"):
+        return _parse_cursors(text)
+    if match := re.fullmatch(_EVENT_FILE, text.strip()):
+        return EventPosition(match[1], int(match[2]))
     plain = re.sub(r"\s*,\s*", ",", text.strip())  # MySQL prints a line break after each comma
     if not plain:
         return BEGINNING
@@ -201,7 +234,7 @@ def parse_position(text: str) -> Position:
         return _parse_mysql(plain)
     raise UsageError(
         f"not a position: {_shown(text)}; known are MySQL GTID sets (UUID:1-5), MariaDB GTIDs (0-1-100),"
-        " PostgreSQL LSNs (16/B374D848), plain numbers, and FILE:OFFSET@SERVER"
+        " PostgreSQL LSNs (16/B374D848), plain numbers, FILE:OFFSET@SERVER, event files and cursors"
     )
 
 
@@ -230,6 +263,7 @@ def intervals_text(runs: Intervals) -> str:
 
 
 _UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+_EVENT_FILE = r"([^/\0]+\.(?:json|jsonl|ndjson)(?:\.gz)?):([0-9]{1,18})"
 _MARIADB_GTID = r"\d{1,10}-\d{1,10}-\d{1,20}"
 _LARGEST = 2**63 - 2  # MySQL's last GTID number
 
@@ -270,6 +304,26 @@ def _parse_mariadb(text: str) -> Position:
     # Sequences begin with 1, so 0 says the same as leaving the domain out.
     domains = tuple(gtid for gtid in sorted(last.values()) if gtid[2])
     return MariaDBPosition(domains) if domains else BEGINNING
+
+
+def _parse_cursors(text: str) -> CursorPosition:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        raise UsageError(f"not a position: {_shown(text)} is not JSON") from None
+    if not all(isinstance(value, str) for value in values.values()):
+        raise UsageError(f"not a position of cursors: {_shown(text)}")
+    return CursorPosition(tuple(sorted(values.items())))
+
+
+def _follows(mine: str, other: str) -> bool:
+    """Whether a cursor's value is not before another one: known of whole numbers and of times."""
+    if re.fullmatch(r"-?[0-9]+", mine) and re.fullmatch(r"-?[0-9]+", other):
+        return int(mine) >= int(other)
+    day = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    if re.match(day, mine) and re.match(day, other):
+        return mine >= other
+    return mine == other
 
 
 def _covers(mine: Intervals, runs: Intervals) -> bool:

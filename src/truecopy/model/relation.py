@@ -71,3 +71,15 @@ class Buckets:
 
     digits: int
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Between:
+    """Rows whose first column is above `low`, up to `high`, in its order; or those where it is NULL."""
+
+    low: str | None = None
+    high: str | None = None
+    nulls: bool = False
+    descending: bool = False
+    limit: int | None = None
+    offset: int = 0

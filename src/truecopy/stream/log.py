@@ -170,7 +170,14 @@ class RecordsOrigins(Protocol):
 
 
 def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:
-    """The log of an endpoint, through entry points: a new engine needs no change here."""
+    """The log of an endpoint, through entry points: a new engine needs no change here.
+
+    With the setting `cursor`, tables are polled instead, whether the engine has a log or not.
+    """
+    if wanted.settings.get("cursor"):
+        from truecopy.stream.polling import open_polling  # it builds on this module
+
+        return open_polling(endpoint, wanted)
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if endpoint.scheme not in known:
         raise UsageError(
