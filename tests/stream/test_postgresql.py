@@ -17,7 +17,7 @@ from truecopy.engines.postgresql import PostgreSQL as Session
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
-from truecopy.stream.log import ChangeLog, Level, Mark
+from truecopy.stream.log import ChangeLog, Level, LogGone, Mark, RecordsOrigins
 
 
 def changes_since(log: ChangeLog, start: Mark) -> list[Change]:
@@ -426,6 +426,12 @@ def test_annotation_and_origin(db: Database, stream: OpenStream) -> None:
     ]  # fmt: skip
     assert {c["table"] for c in changes} == {"public.t"}
     assert changes[4]["committed_at"].timestamp() == 1_700_000_000
+    assert isinstance(log, RecordsOrigins)
+    assert log.seek_origin({"-80": "0-1-7"}).position == changes[4]["position"]
+    assert log.seek_origin({"-80": "0-1-9"}).position == changes[5]["position"]
+    assert log.seek_origin({"-80": "0-1-7", "80-": "0-1-1"}) == start
+    with pytest.raises(LogGone, match="before replication"):
+        log.seek_origin({"-80": "0-1-6"})
 
 
 def test_keys_only(db: Database, stream: OpenStream) -> None:

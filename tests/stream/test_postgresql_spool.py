@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.log import LogGone, Mark, Wanted
 from truecopy.stream.postgresql import drop, folder, log, receiver, writer
 from truecopy.stream.postgresql.lsn import parse_lsn
+from truecopy.stream.postgresql.part import SpoolPart
 from truecopy.stream.postgresql.replication import Replication
 from truecopy.stream.postgresql.spool import BEGIN_FRAME, Boundary, Spool
 from truecopy.stream.postgresql.visibility import Snapshot, visible_position
@@ -208,20 +210,30 @@ def test_a_receiver_killed_at_any_instant_loses_and_repeats_nothing(
     opened = stream()
     start = opened.oldest()
     opened.close()
-    writing = threading.Thread(target=write_transactions, args=(db, 4000))
+    enough = threading.Event()
+
+    def write() -> None:
+        seed = 0
+        while not enough.is_set():
+            seed += 1
+            write_transactions(db, 20, seed)
+            time.sleep(0.05)
+
+    writing = threading.Thread(target=write)
     writing.start()
     choose = random.Random(5)
     command = [sys.executable, "-c", RECEIVER, db.url, f"slot_{db.name}", str(tmp_path / "work")]
-    kills = 0
-    while writing.is_alive() and kills < 5:
+    for kill in range(4):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            time.sleep(choose.random() * 0.4)
+            if kill % 2:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"ready\n"
+                time.sleep(choose.random() * 0.3)
+            else:
+                time.sleep(0.7 + choose.random())
             process.send_signal(signal.SIGKILL)
-        kills += 1
+    enough.set()
     writing.join()
-    assert kills > 2
     opened = stream()
     changes = read_changes(opened, start, opened.current())
     assert replay(changes)["public.t"] == selected(db.url, "t")
@@ -484,11 +496,30 @@ def test_tables_without_an_identity(db: Database, stream: Slots) -> None:
     db.execute("ALTER TABLE keyless REPLICA IDENTITY FULL; CREATE TABLE young (id int PRIMARY KEY)")
     db.execute("ALTER TABLE keyed REPLICA IDENTITY NOTHING")
     opened = stream()
+    assert any("young is new to the stream" in line for line in opened.warnings)
     mark = opened.current()
     db.execute("INSERT INTO keyless VALUES (1); INSERT INTO young VALUES (1)")
     tables = {c["table"] for c in read_changes(opened, mark, opened.current())}
     assert tables == {"public.keyless", "public.young"}
     db.execute("INSERT INTO keyed VALUES (5); DELETE FROM keyed")
+
+
+def test_a_publication_of_somebody_else_is_left_alone(
+    db: Database, stream: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)")
+    db.execute("CREATE PUBLICATION theirs FOR TABLE t WITH (publish = 'insert')")
+    with stream(publication="theirs") as opened:
+        (line,) = opened.missing()
+        assert "SET (publish = 'insert, update, delete, truncate')" in line
+    db.execute("ALTER PUBLICATION theirs SET (publish = 'insert, update, delete, truncate')")
+    with stream(publication="theirs") as opened:
+        assert [line for line in opened.warnings if "public.u is not in the publication" in line]
+        start = opened.oldest()
+        db.execute("INSERT INTO u VALUES (1); INSERT INTO t VALUES (1)")
+        assert [c["table"] for c in read_changes(opened, start, opened.current())] == ["public.t"]
+    drop(parse_endpoint(db.url), stream.wanted(publication="theirs"))
+    assert db.execute("SELECT pubname::text FROM pg_publication") == [("theirs",)]
 
 
 def test_patterns_choose_tables(db: Database, stream: Slots) -> None:
@@ -545,9 +576,25 @@ def test_wal_that_the_slot_holds_back_is_told(db: Database, stream: Slots) -> No
     assert any("holds back" in line for line in opened.warnings)
 
 
-def test_a_wrong_slot_name_is_refused(db: Database, stream: Slots) -> None:
+def test_wrong_settings_are_refused(db: Database, stream: Slots) -> None:
     with pytest.raises(UsageError, match="cannot be the name of a slot"):
         stream(slot="Not A Name")
+    with pytest.raises(UsageError, match="hold_warning_bytes=much is not a number"):
+        stream(hold_warning_bytes="much")
+    with pytest.raises(UsageError, match="cannot open the work folder"):
+        stream(work="nowhere://x")
+
+
+def test_a_folder_that_a_machine_cannot_reach_is_named(db: Database, stream: Slots) -> None:
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    opened = stream()
+    start = opened.oldest()
+    db.execute("INSERT INTO t VALUES (1)")
+    (part,) = opened.split(start, opened.current(), 1)
+    assert isinstance(part, SpoolPart)
+    elsewhere = replace(part, folder="/not/here")
+    with pytest.raises(LogGone, match="not on this machine"):
+        list(elsewhere.read())
 
 
 def test_a_folder_where_files_are_written_whole(

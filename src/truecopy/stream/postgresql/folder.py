@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.stream.log import LogGone
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Folder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[pa.NativeFile]:
+        """A file for reading; `FileNotFoundError` where there is none."""
         with self.files.open_input_file(f"{self.root}/{name}") as file:
             yield file
 
@@ -86,6 +88,15 @@ class Folder:
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self.files.delete_file(f"{self.root}/{name}")
+
+    def lacks(self, what: str) -> LogGone:
+        """The error for a file that should be there."""
+        if self.files.get_file_info(self.root).type == pa_fs.FileType.NotFound:
+            return LogGone(
+                f"the work folder {self.where} is not on this machine: name one that all machines reach,"
+                " such as work=s3://…"
+            )
+        return LogGone(f"the work folder {self.where} no longer holds {what}: it was released")
 
     def clear(self) -> None:
         """Removes the folder with all that is in it."""

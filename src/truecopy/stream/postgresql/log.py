@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +14,16 @@ from typing import Self
 from truecopy.engines.postgresql import PostgreSQL
 from truecopy.engines.protocols import Statement
 from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import ORIGIN_TABLE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.spark import state_folder
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Part, Wanted
 from truecopy.stream.postgresql import server
-from truecopy.stream.postgresql.folder import open_folder
+from truecopy.stream.postgresql.folder import Folder, open_folder
 from truecopy.stream.postgresql.lsn import lsn_text, parse_lsn, time_text
-from truecopy.stream.postgresql.names import stream_names
+from truecopy.stream.postgresql.names import number_setting, stream_names
+from truecopy.stream.postgresql.origins import last_contained
 from truecopy.stream.postgresql.part import SpoolPart
 from truecopy.stream.postgresql.receiver import Home, Passed, Receiver
 from truecopy.stream.postgresql.relations import load_relation
@@ -29,6 +32,7 @@ from truecopy.stream.postgresql.spool import STREAM, Boundary, Spool, Transactio
 _POLL_SECONDS = 0.05
 """How often to look for what the receiver of another process has written."""
 _HOLD_WARNING_BYTES = 1 << 30
+_RETRY_SECONDS = 60.0
 _CLOCK_DOUBT = 1_000_000
 """A commit may be stamped a moment before it is in the log."""
 
@@ -52,7 +56,9 @@ def drop(endpoint: Endpoint, wanted: Wanted) -> None:
     names = stream_names(endpoint, wanted)
     with PostgreSQL(endpoint) as session:
         server.drop_from_server(session, names)
-    open_folder(names.work).clear()
+    folder = open_folder(names.work)
+    folder.clear()
+    shutil.rmtree(_home(names.slot, folder).path, ignore_errors=True)
 
 
 class PostgreSQLLog:
@@ -70,6 +76,7 @@ class PostgreSQLLog:
         self._wanted = wanted
         self._names = stream_names(endpoint, wanted)
         self._folder = open_folder(self._names.work)
+        self._home = _home(self._names.slot, self._folder)
         self._definitions: Definitions | None = None
         self._remembered: set[str] = set()
         self._receiver: Receiver | None = None
@@ -141,6 +148,9 @@ class PostgreSQLLog:
         return self._mark(found)
 
     def split(self, start: Mark, end: Mark, parts: int) -> Sequence[Part]:
+        return self._parts(start, end, parts)
+
+    def _parts(self, start: Mark, end: Mark, parts: int) -> list[SpoolPart]:
         first, last = self._place(start), self._place(end)
         spool = self._spool
         size = last - first
@@ -176,11 +186,22 @@ class PostgreSQLLog:
         return Lag(unread + unreceived, max(0.0, (now - since) / 1e6))
 
     def release(self, mark: Mark) -> None:
-        keep = int(self._wanted.settings.get("retain_bytes", "0"))
+        keep = int(number_setting(self._wanted, "retain_bytes", 0))
         limit = self._place(mark) - keep
         done = [number for number, end in self._spool.segments()[:-1] if end <= limit]
         if done:
             self._spool.forget(done[-1])
+
+    def seek_origin(self, origins: Mapping[str, str]) -> Mark:
+        """Reads the whole spool for what filtered replication recorded."""
+        start, end = self.oldest(), self.current()
+        recorded = (
+            origin
+            for part in self._parts(start, end, 1)
+            for origin in replace(part, tables=(ORIGIN_TABLE,)).origins()
+        )
+        position = last_contained(recorded, origins, str(self.endpoint))
+        return start if position is None else self.seek(position)
 
     def segments(self) -> list[tuple[int, int]]:
         """First and last byte of each segment, counted as marks count them."""
@@ -213,6 +234,7 @@ class PostgreSQLLog:
         session = self._connect()
         server.sync_publication(session, self._names, plan)
         self._folder.make()
+        self._home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = self._folder.read(STREAM)
         ((system, now),) = session.fetch(Statement(_NOW))
         slot = server.find_slot(session, self._names)
@@ -241,7 +263,7 @@ class PostgreSQLLog:
 
     def _look_at_slot(self) -> None:
         slot = server.find_slot(self._connect(), self._names)
-        most = int(self._wanted.settings.get("hold_warning_bytes", _HOLD_WARNING_BYTES))
+        most = int(number_setting(self._wanted, "hold_warning_bytes", _HOLD_WARNING_BYTES))
         if slot is None:
             return
         self._confirmed = slot.confirmed
@@ -278,8 +300,7 @@ class PostgreSQLLog:
             if self._receiver.error is not None:
                 raise self._receiver.error
             return
-        home = self._home()
-        lock = home.lock()
+        lock = self._home.lock()
         if lock is None:
             return
         self._look_at_slot()
@@ -287,23 +308,16 @@ class PostgreSQLLog:
             self.endpoint,
             self._names,
             self._folder,
-            home,
+            self._home,
             lock,
             self._origin,
             self._confirmed,
-            float(self._wanted.settings.get("retry_seconds", "60")),
+            number_setting(self._wanted, "retry_seconds", _RETRY_SECONDS),
         )
         self._receiver.start()
 
-    def _home(self) -> Home:
-        if self._folder.local:
-            return Home(Path(self._folder.root))
-        path = state_folder() / "streams" / self._names.slot
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Home(path)
-
     def _passed(self) -> Passed | None:
-        return self._receiver.passed if self._receiver else self._home().passed()
+        return self._receiver.passed if self._receiver else self._home.passed()
 
     def _news(self, seconds: float) -> bool:
         """Waits until the spool has more; False when the time is over."""
@@ -379,3 +393,8 @@ class PostgreSQLLog:
                 load_relation(self._folder.where, name).definition for name in fresh
             )
             self._remembered |= fresh
+
+
+def _home(slot: str, folder: Folder) -> Home:
+    """The work folder itself, unless it is on another machine."""
+    return Home(Path(folder.root) if folder.local else state_folder() / "streams" / slot)

@@ -42,6 +42,15 @@ def stream_names(endpoint: Endpoint, wanted: Wanted) -> Names:
     )
 
 
+def number_setting(wanted: Wanted, name: str, default: float) -> float:
+    """A setting that is a number."""
+    given = wanted.settings.get(name)
+    try:
+        return default if given is None else float(given)
+    except ValueError:
+        raise UsageError(f"the setting {name}={given} is not a number") from None
+
+
 def is_wanted(table: str, patterns: tuple[str, ...]) -> bool:
     """Whether a stream of these names and patterns carries a table, given as `schema.table`."""
     schema, _, name = table.partition(".")

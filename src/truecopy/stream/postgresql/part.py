@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from truecopy.model.change import ORIGIN_COLUMNS, TRUNCATE
 from truecopy.model.errors import CannotFinish
-from truecopy.stream.log import LogGone
 from truecopy.stream.postgresql import pgoutput
 from truecopy.stream.postgresql.decoder import (
     FRAME,
@@ -51,17 +50,23 @@ class SpoolPart:
     keys_only: bool = False
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        yield from self._decode(_Decoding(self))
+
+    def origins(self) -> Iterator[tuple[str, str, str]]:
+        """What filtered replication recorded: the position behind the transaction, its shard and position."""
         decoding = _Decoding(self)
+        for _ in self._decode(decoding):
+            pass
+        yield from decoding.origins
+
+    def _decode(self, decoding: _Decoding) -> Iterator[pa.RecordBatch]:
         folder = open_folder(self.folder)
         try:
             for name, start, end in self.pieces:
                 with folder.open(name) as file:
                     yield from _read_piece(file, start, end, decoding)
         except FileNotFoundError:
-            raise LogGone(
-                f"the work folder {self.folder} no longer reaches back to {self.pieces[0][0]}:"
-                " it was released"
-            ) from None
+            raise folder.lacks(self.pieces[0][0]) from None
         if decoding.rows.rows:
             yield decoding.batch()
 
@@ -94,6 +99,7 @@ class _Decoding:
 
     def __init__(self, part: SpoolPart) -> None:
         self.rows = ChangeRows(part.shard)
+        self.origins: list[tuple[str, str, str]] = []
         self._part = part
         self._decoders: dict[bytes, Decode] = {}
         self._tables: dict[int, tuple[str, str, bool]] = {}
@@ -197,6 +203,7 @@ class _Decoding:
                 if not tag.endswith(b"N"):
                     row, _, at = read_row(data, at + 3)
                 shard, position, committed_at = (row[i] or b"" for i in places)
+                self.origins.append((self._position, shard.decode(), position.decode()))
                 self._origin = f"{shard.decode()} {position.decode()}"
                 self._at = int(committed_at)
             return place, seq

@@ -21,7 +21,6 @@ from truecopy.engines.protocols import Statement
 from truecopy.model.change import Definition
 from truecopy.model.table import Column, TableName
 from truecopy.model.types import Array, Decimal, Unsupported
-from truecopy.stream.log import LogGone
 from truecopy.stream.postgresql.folder import Folder, open_folder
 from truecopy.stream.postgresql.pgoutput import LoggedColumn, LoggedRelation
 from truecopy.stream.postgresql.spool import RELATION
@@ -90,9 +89,10 @@ def store_relation(folder: Folder, relation: StreamedRelation) -> None:
 @lru_cache(maxsize=4096)
 def load_relation(where: str, name: str) -> StreamedRelation:
     """The definition of that name."""
-    data = open_folder(where).read(name + RELATION)
+    folder = open_folder(where)
+    data = folder.read(name + RELATION)
     if data is None:
-        raise LogGone(f"the work folder {where} lacks the definition {name}: it was removed")
+        raise folder.lacks(name + RELATION)
     return StreamedRelation.from_json(data.decode())
 
 

@@ -31,15 +31,16 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> '
     AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 ORDER BY 1, 2
 """
-_PUBLISHED = """
-SELECT n.nspname::text, c.relname::text FROM pg_publication p
-JOIN pg_publication_rel r ON r.prpubid = p.oid
-JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = %s
-"""
-_PUBLICATION = (
-    "SELECT pg_has_role(pubowner, 'USAGE'), puballtables FROM pg_publication WHERE pubname = %s"
+_PUBLISHED = (
+    "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
 )
+_PUBLICATION = """
+SELECT pg_has_role(pubowner, 'USAGE'), obj_description(oid, 'pg_publication') = %s,
+    pubinsert AND pubupdate AND pubdelete AND pubtruncate
+FROM pg_publication WHERE pubname = %s
+"""
+_OURS = "made by truecopy"
+"""The comment on a publication that may be changed and dropped; others belong to somebody."""
 _SLOT = """
 SELECT plugin::text, database::text, active_pid, wal_status, confirmed_flush_lsn::text,
     CASE WHEN NOT pg_is_in_recovery()
@@ -94,16 +95,31 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Publication:
+    """A publication that exists.
+
+    Attributes:
+        owned: This user may change it.
+        ours: A stream made it.
+        complete: It publishes every kind of change.
+    """
+
+    owned: bool
+    ours: bool
+    complete: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the publication has to become.
 
     Attributes:
+        found: The publication as it is, if it is there.
         add, drop: Tables to list, and to list no more.
-        exists: Whether there is a publication of that name.
         warnings: What the stream will not carry, a line each.
     """
 
-    exists: bool
+    found: Publication | None
     add: tuple[TableFacts, ...]
     drop: tuple[TableName, ...]
     warnings: tuple[str, ...]
@@ -122,7 +138,7 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
     tables = list_tables(session)
     wanted = [t for t in tables if is_wanted(str(t.name), patterns) or is_origin(str(t.name))]
     listed = {TableName(*row) for row in session.fetch(Statement(_PUBLISHED, (names.publication,)))}
-    found = session.fetch(Statement(_PUBLICATION, (names.publication,)))
+    found = _find_publication(session, names)
     warnings = []
     for pattern in patterns:
         if not any(is_wanted(str(t.name), (pattern,)) for t in tables):
@@ -139,27 +155,30 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
                 f"{table.name} is partitioned: TRUNCATE of a single partition does not reach the stream"
             )
     publishable = [table for table in wanted if table.publishable]
-    if found and found[0][1]:
-        return Plan(True, (), (), tuple(warnings))  # somebody chose FOR ALL TABLES
-    return Plan(
-        exists=bool(found),
-        add=tuple(table for table in publishable if table.name not in listed),
-        drop=tuple(sorted(listed - {table.name for table in publishable})),
-        warnings=tuple(warnings),
-    )
+    new = tuple(table for table in publishable if table.name not in listed)
+    if found and not found.ours:
+        warnings += [
+            f"{table.name} is not in the publication {names.publication}, which is not ours to change"
+            for table in new
+        ]
+        return Plan(found, (), (), tuple(warnings))
+    if found:
+        warnings += [
+            f"{table.name} is new to the stream: what happened to it before is not in there"
+            for table in new
+        ]
+    gone = tuple(sorted(listed - {table.name for table in publishable}))
+    return Plan(found, new, gone, tuple(warnings))
 
 
 def sync_publication(session: PostgreSQL, names: Names, plan: Plan) -> None:
     """Makes the publication, or changes its list of tables."""
     publication = session.dialect.quote(names.publication)
     added = ", ".join(table_sql(session.dialect, table.name) for table in plan.add)
-    if not plan.exists:
+    if plan.found is None:
         tables = f" FOR TABLE {added}" if added else ""
-        session.execute(
-            Statement(
-                f"CREATE PUBLICATION {publication}{tables} WITH (publish_via_partition_root = true)"
-            )
-        )
+        made = f"CREATE PUBLICATION {publication}{tables} WITH (publish_via_partition_root = true)"
+        session.execute(Statement(f"{made}; COMMENT ON PUBLICATION {publication} IS '{_OURS}'"))
         return
     if added:
         session.execute(Statement(f"ALTER PUBLICATION {publication} ADD TABLE {added}"))
@@ -231,6 +250,11 @@ def missing(session: PostgreSQL, names: Names, plan: Plan) -> list[str]:
             f"{user} may not replicate: ALTER ROLE {quote(user)} REPLICATION"
             f" (on Amazon RDS: GRANT rds_replication TO {quote(user)})"
         )
+    if plan.found and not plan.found.complete:
+        lines.append(
+            f"the publication {names.publication} leaves changes out: ALTER PUBLICATION"
+            f" {quote(names.publication)} SET (publish = 'insert, update, delete, truncate')"
+        )
     if not superuser:
         lines += _missing_for_publication(session, names, plan, user, database, may_create)
     slot = find_slot(session, names)
@@ -251,13 +275,12 @@ def _missing_for_publication(
 ) -> list[str]:
     quote = session.dialect.quote
     lines = []
-    if not plan.exists and not may_create:
+    if plan.found is None and not may_create:
         lines.append(
             f"{user} may not make a publication: GRANT CREATE ON DATABASE {quote(database)}"
             f" TO {quote(user)}"
         )
-    rows = session.fetch(Statement(_PUBLICATION, (names.publication,)))
-    if rows and not rows[0][0] and (plan.add or plan.drop):
+    if plan.found and not plan.found.owned and (plan.add or plan.drop):
         lines.append(
             f"{user} may not change the publication {names.publication}:"
             f" ALTER PUBLICATION {quote(names.publication)} OWNER TO {quote(user)}"
@@ -273,7 +296,7 @@ def _missing_for_publication(
 
 
 def drop_from_server(session: PostgreSQL, names: Names) -> None:
-    """Removes slot and publication, whoever is still connected to the slot."""
+    """Removes the slot, whoever is still connected to it, and the publication that a stream made."""
     for _ in range(50):
         rows = session.fetch(Statement(_SLOT, (names.slot,)))
         if not rows:
@@ -286,8 +309,16 @@ def drop_from_server(session: PostgreSQL, names: Names) -> None:
         except TruecopyError as error:
             if "is active" not in str(error):
                 raise
-    publication = session.dialect.quote(names.publication)
-    session.execute(Statement(f"DROP PUBLICATION IF EXISTS {publication}"))
+    publication = _find_publication(session, names)
+    if publication and publication.ours:
+        session.execute(
+            Statement(f"DROP PUBLICATION IF EXISTS {session.dialect.quote(names.publication)}")
+        )
+
+
+def _find_publication(session: PostgreSQL, names: Names) -> Publication | None:
+    rows = session.fetch(Statement(_PUBLICATION, (_OURS, names.publication)))
+    return Publication(*map(bool, rows[0])) if rows else None
 
 
 def _remedy(session: PostgreSQL, table: TableFacts) -> str:

@@ -288,9 +288,7 @@ class Spool:
                     yield Transaction(xid, commit, end, at, place, after)
                     place = after
         except FileNotFoundError:
-            raise CannotFinish(
-                f"the segment {base} in {self.folder.where} was removed while it was needed"
-            ) from None
+            raise self.folder.lacks(segment_name(base, CHANGES)) from None
 
     def _open(self, number: int) -> bool:
         """Takes in the index of a segment, which follows on those that are known."""
