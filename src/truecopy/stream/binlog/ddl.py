@@ -20,7 +20,8 @@ _HARMLESS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ROW_CHANGES = re.compile(
-    r"(INSERT|REPLACE|UPDATE|DELETE|LOAD\s+DATA|LOAD\s+XML|CALL|WITH|MERGE)\b", re.IGNORECASE
+    r"(INSERT|REPLACE|UPDATE|DELETE|LOAD\s+DATA|LOAD\s+XML|CALL|WITH|MERGE|SELECT|DO)\b",
+    re.IGNORECASE,
 )
 _INDEX = re.compile(
     rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+)?INDEX\b.*?\bON\s+{_TABLE}",
@@ -30,12 +31,25 @@ _TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{_TABLE}", re.IGNORECASE)
 _CREATE = re.compile(
     rf"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?{_TABLE}", re.IGNORECASE
 )
+_REPLACE = re.compile(r"CREATE\s+OR\s+REPLACE\s+TABLE\b", re.IGNORECASE)
 _ALTER = re.compile(
     rf"ALTER\s+(?:ONLINE\s+|OFFLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?{_TABLE}\s*",
     re.IGNORECASE,
 )
+_ALTER_RENAME = re.compile(
+    rf"RENAME\s+(?:TO\s+|AS\s+)?(?!(?:COLUMN|INDEX|KEY)\b){_TABLE}\s*$", re.IGNORECASE
+)
+# Rows go, or come, without a word in the log about which ones.
+_ALTER_ROWS = re.compile(
+    r"\b((DROP|TRUNCATE|EXCHANGE|CONVERT)\s+(SUB)?PARTITION|CONVERT\s+TABLE|(DISCARD|IMPORT)\s+(PARTITION|TABLESPACE))\b",
+    re.IGNORECASE,
+)
 _DROP = re.compile(r"DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?", re.IGNORECASE)
 _RENAME = re.compile(r"RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?", re.IGNORECASE)
+_RENAME_PAIR = re.compile(rf"{_TABLE}\s+(?:(?:NO)?WAIT\s+(?:\d+\s+)?)?TO\s+{_TABLE}", re.IGNORECASE)
+_LISTED_TABLE = re.compile(
+    rf"{_TABLE}(?=\s*(?:,|$|/\*|RESTRICT|CASCADE|WAIT|NOWAIT))", re.IGNORECASE
+)
 _DROP_DATABASE = re.compile(
     rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}", re.IGNORECASE
 )
@@ -50,15 +64,19 @@ class Statement:
     Attributes:
         kind: `rows` (changes of rows, logged as a statement), `create`, `alter`, `drop`, `rename`,
             `truncate`, `index`, `harmless`, or `unknown`.
-        tables: The tables whose definition it changes, as database and name.
-        renamed: For `rename`: new names by old ones.
-        rest: For `alter`: what follows the table's name.
+        tables: The tables whose definition it changes, as database and name; `*` for all of a database.
+        renamed: Old and new names, one renaming after the other.
+        rest: For `alter` and `index`: the clauses.
+        empties: Every row of the tables is gone after it.
+        moves_rows: Some rows come or go with it, and the log does not say which.
     """
 
     kind: str
     tables: tuple[Name, ...] = ()
     renamed: tuple[tuple[Name, Name], ...] = ()
     rest: str = ""
+    empties: bool = False
+    moves_rows: bool = False
 
 
 def parse_statement(text: str, database: str) -> Statement:
@@ -67,30 +85,34 @@ def parse_statement(text: str, database: str) -> Statement:
     if _ROW_CHANGES.match(sql):
         return Statement("rows")
     if match := _TRUNCATE.match(sql):
-        return Statement("truncate", (_name(match, database),))
+        return Statement("truncate", (_name(match, database),), empties=True)
     if match := _CREATE.match(sql):
-        return Statement("create", (_name(match, database),))
+        return Statement("create", (_name(match, database),), empties=bool(_REPLACE.match(sql)))
     if match := _ALTER.match(sql):
-        name, rest = _name(match, database), sql[match.end() :]
-        if moved := re.match(
-            rf"RENAME\s+(?:TO\s+|AS\s+)?(?!COLUMN|INDEX|KEY){_TABLE}\s*$", rest, re.IGNORECASE
-        ):
-            other = _name(moved, database)
-            return Statement("rename", (name, other), ((name, other),))
-        return Statement("alter", (name,), rest=rest)
+        return _alter(_name(match, database), sql[match.end() :], database)
     if match := _INDEX.match(sql):
-        return Statement("index", (_name(match, database),))
+        return Statement("index", (_name(match, database),), rest=sql)
     if match := _DROP.match(sql):
-        return Statement("drop", tuple(_names(sql[match.end() :], database)))
+        listed = _LISTED_TABLE.finditer(sql[match.end() :])
+        return Statement("drop", tuple(_name(one, database) for one in listed), empties=True)
     if match := _RENAME.match(sql):
-        names = _names(re.sub(r"\bTO\b", ",", sql[match.end() :], flags=re.IGNORECASE), database)
-        pairs = tuple(zip(names[::2], names[1::2], strict=False))
-        return Statement("rename", tuple(names), pairs)
+        pairs = tuple(
+            (_name(pair, database), _name(pair, database, 4))
+            for pair in _RENAME_PAIR.finditer(sql[match.end() :])
+        )
+        return Statement("rename", tuple(name for pair in pairs for name in pair), pairs)
     if match := _DROP_DATABASE.match(sql):
-        return Statement("drop", ((_unquoted(match[1], match[2]), "*"),))
+        return Statement("drop", ((_unquoted(match[1], match[2]), "*"),), empties=True)
     if _HARMLESS.match(sql) or not sql:
         return Statement("harmless")
     return Statement("unknown", ((database, "*"),))
+
+
+def _alter(name: Name, rest: str, database: str) -> Statement:
+    if moved := _ALTER_RENAME.match(rest):
+        other = _name(moved, database)
+        return Statement("rename", (name, other), ((name, other),))
+    return Statement("alter", (name,), rest=rest, moves_rows=bool(_ALTER_ROWS.search(rest)))
 
 
 def _plain(text: str) -> str:
@@ -102,18 +124,10 @@ def _plain(text: str) -> str:
     )
 
 
-def _name(match: re.Match[str], database: str) -> Name:
-    schema = _unquoted(match[1], match[2]) if match[1] or match[2] else database
-    return schema, _unquoted(match[3], match[4])
-
-
-def _names(text: str, database: str) -> list[Name]:
-    return [
-        _name(match, database)
-        for match in re.finditer(
-            rf"{_TABLE}(?=\s*(?:,|$|/\*|RESTRICT|CASCADE))", text, re.IGNORECASE
-        )
-    ]
+def _name(match: re.Match[str], database: str, first: int = 0) -> Name:
+    schema, plain_schema, table, plain_table = match.groups()[first : first + 4]
+    given = _unquoted(schema, plain_schema)
+    return given or database, _unquoted(table, plain_table)
 
 
 def _unquoted(quoted: str | None, plain: str | None) -> str:

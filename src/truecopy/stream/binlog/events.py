@@ -13,13 +13,15 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.stream.binlog.wire import Pieces, refusal
 
-QUERY, STOP, ROTATE, INTVAR, FORMAT_DESCRIPTION, XID, TABLE_MAP = 2, 3, 4, 5, 15, 16, 19
-WRITE_ROWS_V1, UPDATE_ROWS_V1, DELETE_ROWS_V1 = 23, 24, 25
-HEARTBEAT, ROWS_QUERY = 27, 29
+QUERY, STOP, ROTATE, INTVAR, RAND, USER_VAR, FORMAT_DESCRIPTION = 2, 3, 4, 5, 13, 14, 15
+APPEND_BLOCK, DELETE_FILE, XID, BEGIN_LOAD, EXECUTE_LOAD, TABLE_MAP = 9, 11, 16, 17, 18, 19
+WRITE_ROWS_V1, UPDATE_ROWS_V1, DELETE_ROWS_V1, INCIDENT = 23, 24, 25, 26
+HEARTBEAT, IGNORABLE, ROWS_QUERY = 27, 28, 29
 WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 30, 31, 32
-GTID, ANONYMOUS_GTID, XA_PREPARE, PARTIAL_UPDATE_ROWS, PAYLOAD = 33, 34, 38, 39, 40
-HEARTBEAT_V2, TAGGED_GTID = 41, 42
-ANNOTATE_ROWS, MARIADB_GTID, GTID_LIST, QUERY_COMPRESSED = 160, 162, 163, 165
+GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, TRANSACTION_CONTEXT, VIEW_CHANGE = 33, 34, 35, 36, 37
+XA_PREPARE, PARTIAL_UPDATE_ROWS, PAYLOAD, HEARTBEAT_V2, TAGGED_GTID = 38, 39, 40, 41, 42
+ANNOTATE_ROWS, CHECKPOINT, MARIADB_GTID, GTID_LIST, START_ENCRYPTION = 160, 161, 162, 163, 164
+QUERY_COMPRESSED = 165
 WRITE_ROWS_COMPRESSED_V1, UPDATE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED_V1 = 166, 167, 168
 WRITE_ROWS_COMPRESSED, UPDATE_ROWS_COMPRESSED, DELETE_ROWS_COMPRESSED = 169, 170, 171
 
@@ -29,7 +31,8 @@ _unpack_packet = struct.Struct("<IBIBIIIH").unpack_from
 _unpack_event = struct.Struct("<IBIIIH").unpack_from
 _PACKET_AND_HEADER = 5 + _HEADER
 _LONGEST = 0xFFFFFF
-_ARTIFICIAL = 0x20
+_ARTIFICIAL, _MAY_BE_IGNORED = 0x20, 0x80
+_NEWEST = TAGGED_GTID
 
 
 class Event(NamedTuple):
@@ -48,20 +51,24 @@ class Event(NamedTuple):
 
 
 def events(
-    pieces: Pieces, endpoint: Endpoint
+    pieces: Pieces, endpoint: Endpoint, verify: bool = True
 ) -> Iterator[tuple[int, int, int, int, bytes, int, int]]:
-    """Every event in order, as the fields of `Event`; ends where a log that is not waited for ends."""
+    """Every event in order, as the fields of `Event`; ends where a log that is not waited for ends.
+
+    Without `verify` checksums are passed over, by a reader whose findings are read again.
+    """
     buf, at, size = b"", 0, 0
     view = memoryview(buf)
     checksum = 4 if pieces.checksums else 0
     unpack, crc = _unpack_packet, zlib.crc32
     while True:
         if size - at < _PACKET_AND_HEADER:
-            if size - at < 5 or size - at < 4 + (_unpack_length(buf, at)):
-                buf = pieces.more(buf[at:], _PACKET_AND_HEADER if size - at >= 5 else 5)
+            # The end of the log and errors are shorter than any event: no more must be waited for.
+            wanted = 5 if size - at < 5 else min(4 + _length(buf, at), _PACKET_AND_HEADER)
+            if size - at < wanted:
+                buf = pieces.more(buf[at:], wanted)
                 at, size, view = 0, len(buf), memoryview(buf)
                 continue
-            # A packet shorter than any event: the end of the log, or an error.
             if _is_end(buf, at, endpoint):
                 return
         head, status, when, kind, server, _, end_at, flags = unpack(buf, at)
@@ -76,25 +83,34 @@ def events(
         if end > size or length == _LONGEST:
             buf, end = _whole_packet(pieces, buf, at, length)
             at, size, view = 0, len(buf), memoryview(buf)
+        stop = end - checksum
         if kind == FORMAT_DESCRIPTION:
-            checksum = 4 if buf[end - 5] == 1 else 0
-        stop = end - checksum if kind != FORMAT_DESCRIPTION else end - 4
-        if checksum and crc(view[at + 5 : stop]) != int.from_bytes(buf[stop:end], "little"):
+            # It says whether the events of its file have checksums, and has room for one in any case.
+            checksum, stop = 4 if buf[end - 5] == 1 else 0, end - 4
+        if checksum and verify and crc(view[at + 5 : stop]) != _checksum(buf, stop):
             raise CannotFinish(
                 f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
                 " from it, is damaged"
             )
         start = at + _PACKET_AND_HEADER
+        at = end
+        if flags & (_ARTIFICIAL | _MAY_BE_IGNORED):
+            if flags & _ARTIFICIAL:
+                end_at = 0  # it tells the reader where it is, and is not part of the file
+            elif _NEWEST < kind < ANNOTATE_ROWS:
+                continue
         if kind == PAYLOAD:
             for inner in _payload(buf, start):
                 yield inner[0], inner[1], inner[2], end_at, inner[4], inner[5], inner[6]
         else:
-            # An artificial event tells the reader where it is; it is not part of the file.
-            yield kind, when, server, 0 if flags & _ARTIFICIAL else end_at, buf, start, stop
-        at = end
+            yield kind, when, server, end_at, buf, start, stop
 
 
-def _unpack_length(buf: bytes, at: int) -> int:
+def _checksum(buf: bytes, at: int) -> int:
+    return int.from_bytes(buf[at : at + 4], "little")
+
+
+def _length(buf: bytes, at: int) -> int:
     return buf[at] | buf[at + 1] << 8 | buf[at + 2] << 16
 
 
@@ -107,7 +123,7 @@ def _whole_packet(pieces: Pieces, buf: bytes, at: int, length: int) -> tuple[byt
     while length == _LONGEST:
         if len(rest) < 4:
             rest = pieces.more(rest, 4)
-        length = _unpack_length(rest, 0)
+        length = _length(rest, 0)
         if len(rest) < 4 + length:
             rest = pieces.more(rest, 4 + length)
         bodies.append(rest[4 : 4 + length])
@@ -117,7 +133,7 @@ def _whole_packet(pieces: Pieces, buf: bytes, at: int, length: int) -> tuple[byt
 
 
 def _is_end(buf: bytes, at: int, endpoint: Endpoint) -> bool:
-    length = _unpack_length(buf, at)
+    length = _length(buf, at)
     status = buf[at + 4]
     if status == 0xFE and length < 9:
         return True
@@ -182,13 +198,14 @@ class Query(NamedTuple):
     text: str
 
 
-def parse_query(buf: bytes, start: int, end: int, compressed: bool = False) -> Query:
+def parse_query(kind: int, buf: bytes, start: int, end: int) -> Query:
     """The statement of an event; MariaDB may have compressed it."""
     _, _, database, _, status = struct.unpack_from("<IIBHH", buf, start)
-    at = start + 13 + status
+    # A LOAD DATA has the number of the loaded file, and where in the statement its name is.
+    at = start + 13 + (13 if kind == EXECUTE_LOAD else 0) + status
     name = buf[at : at + database].decode("utf-8", "replace")
     at += database + 1
-    body = decompress(buf, at, end) if compressed else buf[at:end]
+    body = decompress(buf, at, end) if kind == QUERY_COMPRESSED else buf[at:end]
     return Query(name, body.decode("utf-8", "replace"))
 
 

@@ -8,18 +8,20 @@ from itertools import pairwise
 from typing import Self
 
 from truecopy.engines.mysql import MySQL
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import ORIGIN_TABLE, Definition
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import UsageError
-from truecopy.model.position import FilePosition, contains, parse_position
+from truecopy.model.errors import TruecopyError, UsageError
+from truecopy.model.position import FilePosition, Position, contains, parse_position
 from truecopy.model.table import TableName
 from truecopy.stream.binlog import walk
-from truecopy.stream.binlog.events import first_time
+from truecopy.stream.binlog.events import events, first_time
 from truecopy.stream.binlog.logged_table import Origin
 from truecopy.stream.binlog.origins import recorded_origins
 from truecopy.stream.binlog.part import BinlogPart
-from truecopy.stream.binlog.place import Place
+from truecopy.stream.binlog.place import Place, file_number
 from truecopy.stream.binlog.rights import missing
 from truecopy.stream.binlog.schemas import Schemas
 from truecopy.stream.binlog.server import LogFile, Server
@@ -28,6 +30,9 @@ from truecopy.stream.binlog.walk import Walk, now
 from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
 from truecopy.stream.tables import Choice
+
+_SECOND = 1_000_000
+_QUIET_TRIES = 3
 
 
 def open_log(endpoint: Endpoint, wanted: Wanted) -> BinlogLog:
@@ -54,9 +59,7 @@ class BinlogLog:
         self.close()
 
     def close(self) -> None:
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
+        self._drop_tail()
         self._server.close()
 
     def missing(self) -> list[str]:
@@ -66,7 +69,29 @@ class BinlogLog:
         return self._server.start_of(self._server.files()[0])
 
     def current(self) -> Mark:
-        return self._server.end()
+        server = self._server
+        if not server.has_gtids:
+            place = str(server.end())
+            return Mark(place, place)
+        if server.is_mariadb:
+            for _ in range(_QUIET_TRIES):
+                if found := server.end_with_position():
+                    return found
+            place_now = server.end()
+            return Mark(server.position_at(place_now), str(place_now))
+        return self._mysql_end()
+
+    def _mysql_end(self) -> Mark:
+        """MySQL's set of executed GTIDs lags behind its log, so the log's own ones are read."""
+        end = self._server.end()
+        mark = self._server.start_of(LogFile(end.file, end.offset))
+        with self._walk(mark) as walked:
+            for what, *_ in walked.steps():
+                if walked.file != end.file or walked.offset > end.offset:
+                    break
+                if what == walk.END:
+                    mark = Mark(walked.position, walked.place, walked.committed_at)
+        return mark
 
     def seek(self, position: str) -> Mark:
         meant = parse_position(position)
@@ -79,12 +104,13 @@ class BinlogLog:
             return Mark(position, position)
         # The server refuses a position that it cannot serve with its first word.
         with dump(self._endpoint, self._server_ids, position=meant, blocking=False) as pieces:
-            for _ in Walk(pieces, self._endpoint, ("", 4), position, self._server.name).steps():
+            for _ in events(pieces, self._endpoint):
                 break
-        return Mark(position)
+        return Mark(str(meant))
 
     def seek_time(self, at: int) -> Mark:
         """Searches the files by the time at which they begin, then one file by its transactions."""
+        at -= at % _SECOND  # logs cut times to the second: what was logged at 12 may be of 12.9
         files = self._server.files()
         low, high = 0, len(files)
         while low < high:
@@ -97,45 +123,52 @@ class BinlogLog:
             raise LogGone(
                 f"no log of {self._endpoint} reaches back to that time: its oldest file is {files[0].name}"
             )
-        start = self._server.start_of(files[max(low - 1, 0)])
-        mark = start
-        with self._walk(start) as walked:
+        mark = self._server.start_of(files[max(low - 1, 0)])
+        with self._walk(mark) as walked:
             for what, *_ in walked.steps():
                 if what == walk.BEGIN and walked.committed_at >= at:
                     break
                 if what == walk.END:
-                    place = f"{walked.file}:{walked.offset}@{self._server.name}"
-                    mark = Mark(walked.position, place, walked.committed_at)
+                    mark = Mark(walked.position, walked.place, walked.committed_at)
         return mark
 
     def _begins_at(self, file: LogFile) -> int:
         """When a file was begun: its first event says so, to the second."""
-        with dump(self._endpoint, self._server_ids, place=(file.name, 4), blocking=False) as pieces:
+        place = Place(file.name, 4, self._server.name)
+        with dump(self._endpoint, self._server_ids, place=place, blocking=False) as pieces:
             return first_time(pieces, self._endpoint)
 
     @contextmanager
     def _walk(self, start: Mark) -> Iterator[Walk]:
         place = Place.parse(start.place)
-        assert place is not None
-        at = place.file, place.offset
-        with dump(self._endpoint, self._server_ids, place=at, blocking=False) as pieces:
-            yield Walk(pieces, self._endpoint, at, start.position, place.server)
+        with dump(self._endpoint, self._server_ids, place=place, blocking=False) as pieces:
+            yield Walk(pieces, self._endpoint, start.position, self._server.name)
 
     def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
         if self._tail is None or not self._tail.knows(start):
-            if self._tail is not None:
-                self._tail.close()
+            self._drop_tail()
             known = Definitions().find_set(start.schemas)
             choice = Choice(self._wanted.tables, self._endpoint.database)
             schemas = Schemas(self._endpoint, known)
             self._tail = Tail(self._endpoint, choice, self._server_ids, start, schemas)
-        return self._tail.next(start, max_bytes, wait)
+        try:
+            return self._tail.next(start, max_bytes, wait)
+        except TruecopyError:
+            self._drop_tail()
+            raise
+
+    def _drop_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
 
     def split(self, start: Mark, end: Mark, parts: int) -> Sequence[BinlogPart]:
         boundaries = self._tail.between(start, end) if self._tail else []
         if not boundaries:
             boundaries = [Boundary(start, 0), Boundary(end, 0)]
-        definitions = Definitions().find_set(end.schemas)
+        store = Definitions()
+        # Those of the start are of tables that may be gone at the end.
+        definitions = store.find_set(start.schemas) | store.find_set(end.schemas)
         cuts = _cuts(boundaries, parts)
         first = cuts[0].number
         return [
@@ -152,58 +185,79 @@ class BinlogLog:
         ]
 
     def lag(self, mark: Mark) -> Lag:
-        place = Place.parse(mark.place)
-        if place is None:
+        end = self.current()
+        if contains(parse_position(mark.position), parse_position(end.position)):
             return Lag(0, 0.0)
-        number = place.order[0]
-        later = [f for f in self._server.files() if int(f.name.rpartition(".")[2]) >= number]
-        behind = max(sum(file.size for file in later) - place.offset, 0)
-        seconds = (now() - mark.committed_at) / 1e6 if behind and mark.committed_at else 0.0
-        return Lag(behind, max(seconds, 0.0))
+        sizes = [(file_number(file.name), file.size) for file in self._server.files()]
+        place = Place.parse(mark.place)
+        if place is None or place.server != self._server.name:
+            # Where it is in this log is not known: it may be anywhere.
+            behind = sum(size for _, size in sizes)
+        else:
+            number, offset = place.order
+            behind = sum(size for other, size in sizes if other >= number) - offset
+        seconds = (now() - mark.committed_at) / 1e6 if mark.committed_at else 0.0
+        return Lag(max(behind, 0), max(seconds, 0.0))
 
     def behind(self) -> float | None:
         return self._server.behind()
 
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
         """Scans the log for what filtered replication recorded; the earliest answer of all sources wins."""
+        wanted = {shard: parse_position(position) for shard, position in origins.items()}
         oldest = self.oldest()
-        reached: dict[str, tuple[int, Mark]] = {}
+        # Of each source: where the log stands after the last of its transactions that is contained.
+        limits: dict[str, tuple[int, Mark]] = {}
         beyond: set[str] = set()
-        for number, (origin, mark) in enumerate(self._origins(oldest)):
+        applied, recorded = self._recorded_origins(oldest)
+        for number, (origin, mark) in enumerate(recorded):
             shard = origin.shard
-            if shard not in origins or shard in beyond:
+            if shard in wanted and shard not in beyond:
+                if contains(wanted[shard], parse_position(origin.position)):
+                    limits[shard] = number, mark
+                else:
+                    beyond.add(shard)
+        for shard, position in wanted.items():
+            if shard in limits:
                 continue
-            if contains(parse_position(origins[shard]), parse_position(origin.position)):
-                reached[shard] = number, mark
-                continue
-            beyond.add(shard)
-            if shard not in reached and not _is_complete(oldest):
+            is_contained = shard in applied and contains(position, applied[shard])
+            if _is_complete(oldest):
+                limits[shard] = -1, oldest
+            elif not is_contained:
                 raise LogGone(
                     f"the log of {self._endpoint} starts after what was replicated from shard {shard} at"
                     f" {origins[shard]}: keep logs longer, or let the shards serve later"
                 )
-        if len(reached) < len(origins):
-            # Nothing was recorded from some shard: its changes may be anywhere in this log.
-            return oldest
-        return min(reached.values(), key=lambda found: found[0])[1]
+        return min(limits.values(), key=lambda limit: limit[0])[1] if limits else self.current()
 
-    def _origins(self, start: Mark) -> Iterator[tuple[Origin, Mark]]:
+    def _recorded_origins(
+        self, start: Mark
+    ) -> tuple[dict[str, Position], Iterator[tuple[Origin, Mark]]]:
+        """What was applied last from each source, and all that the log has of it."""
         name = TableName(self._endpoint.database, ORIGIN_TABLE)
         with MySQL(self._endpoint) as session:
             table = session.describe(name)
+            rows = session.fetch(
+                Statement(f"SELECT shard, position FROM {table_sql(session.dialect, name)}")
+            )
+        applied = {str(shard): parse_position(str(position)) for shard, position in rows}
         definition = Definition(str(name), table.columns, table.keys[0] if table.keys else ())
+        return applied, self._origins_in_log(start, definition)
+
+    def _origins_in_log(self, start: Mark, definition: Definition) -> Iterator[tuple[Origin, Mark]]:
         with self._walk(start) as walked:
-            for origin, position, place in recorded_origins(walked, definition):
-                yield origin, Mark(position, f"{place}@{self._server.name}", origin.committed_at)
+            for origin in recorded_origins(walked, definition):
+                yield origin, Mark(walked.position, walked.place, walked.committed_at)
 
     def release(self, mark: Mark) -> None:
         """Servers keep their logs as long as they are told to; nobody waits for us."""
 
 
 def _is_complete(oldest: Mark) -> bool:
-    """Whether the log starts with its first file, so that nothing can have been purged."""
+    """Whether the log starts with the server's first transaction, so that nothing can have been purged."""
     place = Place.parse(oldest.place)
-    return place is not None and place.order[0] <= 1
+    begins_empty = oldest.position in ("", oldest.place)
+    return begins_empty and place is not None and place.order[0] <= 1
 
 
 def _cuts(boundaries: Sequence[Boundary], parts: int) -> list[Boundary]:

@@ -9,7 +9,7 @@ from truecopy.model.errors import CannotFinish
 from truecopy.stream.binlog.decoder import Decoder, Image, compile_decoder
 from truecopy.stream.binlog.events import decompress, packed_integer
 from truecopy.stream.binlog.table_map import TableMap
-from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind
+from truecopy.stream.binlog.walk import DELETED, INSERTED, PARTLY_UPDATED, RowsKind
 from truecopy.stream.rows import Run
 
 
@@ -48,7 +48,7 @@ class LoggedTable:
             if not self._keys_only:
                 self._refuse_missing(present)
                 self._refuse_missing(after or present)
-            image = Image(present, after, self._keys_only)
+            image = Image(present, after, self._keys_only, change == PARTLY_UPDATED)
             known = compile_decoder(self._columns, self.definition, image=image)
             self._decoders[bitmaps, change] = known
         return known

@@ -11,8 +11,8 @@ from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import Walk
 
 
-def recorded_origins(walked: Walk, definition: Definition) -> Iterator[tuple[Origin, str, str]]:
-    """Every transaction that was applied: its origin, and the position and place after it."""
+def recorded_origins(walked: Walk, definition: Definition) -> Iterator[Origin]:
+    """The origin of every transaction that was applied; the walk stands at its end then."""
     table: LoggedTable | None = None
     number, found = b"", None
     for what, detail, buf, start, end in walked.steps():
@@ -27,5 +27,5 @@ def recorded_origins(walked: Walk, definition: Definition) -> Iterator[tuple[Ori
                 found = table.origin(*table.open_rows(detail, buf, start, end))
         elif what == walk.END:
             if found is not None:
-                yield found, walked.position, f"{walked.file}:{walked.offset}"
+                yield found
             number, found = b"", None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,17 +13,19 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.binlog import walk
-from truecopy.stream.binlog.ddl import parse_statement
+from truecopy.stream.binlog.ddl import Statement, parse_statement
 from truecopy.stream.binlog.decoder import Decoder
 from truecopy.stream.binlog.events import Query
 from truecopy.stream.binlog.logged_table import LoggedTable
-from truecopy.stream.binlog.place import Place
+from truecopy.stream.binlog.place import Place, file_number
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
 from truecopy.stream.binlog.wire import dump
 from truecopy.stream.log import Mark, Wanted
 from truecopy.stream.rows import ChangeRows, Run
 from truecopy.stream.tables import Choice
+
+_STATEMENT_ENDS = 1
 
 
 @dataclass(frozen=True)
@@ -49,25 +52,27 @@ class BinlogPart:
         A connection lost half-way fails the task: what it gave is dropped, and the next attempt
         gives all of it again.
         """
-        place = Place.parse(self.start.place)
-        for number, server in enumerate(self.servers):
-            reading = _Reading(self, server, place if number == 0 else None)
+        if contains(parse_position(self.start.position), parse_position(self.end.position)):
+            return
+        for number, server in enumerate(self.servers, 1):
+            given = False
             try:
-                yield from reading.batches()
+                for batch in _Reading(self, server).batches():
+                    given = True
+                    yield batch
             except CannotFinish:
-                if reading.started or number + 1 == len(self.servers):
+                if given or number == len(self.servers):
                     raise
             else:
                 return
 
 
 class _Reading:
-    """One pass over the part on one server; `place` is None where it has to be found by position."""
+    """One pass over the part on one server."""
 
-    def __init__(self, part: BinlogPart, endpoint: Endpoint, place: Place | None) -> None:
+    def __init__(self, part: BinlogPart, endpoint: Endpoint) -> None:
         self._part = part
         self._endpoint = endpoint
-        self._place = place
         self._choice = Choice(part.wanted.tables, endpoint.database)
         self._rows = ChangeRows(part.wanted.shard)
         self._sources: dict[bytes, LoggedTable | None] = {}
@@ -76,30 +81,32 @@ class _Reading:
         self._origin: str | None = None
         self._origin_time = 0
         self._note: str | None = None
-        self.started = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        part, place = self._part, self._place
-        at = (place.file, place.offset) if place else None
+        part = self._part
         with dump(
             self._endpoint,
             part.server_ids,
-            place=at,
-            position=None if at else parse_position(part.start.position),
+            place=Place.parse(part.start.place),
+            position=parse_position(part.start.position),
             blocking=False,
             annotations=part.wanted.settings.get("annotations") != "false",
         ) as pieces:
-            server = place.server if place else ""
-            self.started = True
-            yield from self._read(
-                Walk(pieces, self._endpoint, at or ("", 4), part.start.position, server)
-            )
+            end = Place.parse(part.end.place)
+            by_place = pieces.place and end and end.server == pieces.place.server
+            until = None if by_place else parse_position(part.end.position)
+            server = pieces.place.server if pieces.place else ""
+            walked = Walk(pieces, self._endpoint, part.start.position, server, until=until)
+            if by_place and end:
+                yield from self._read(walked, _EndByPlace(walked, end))
+            else:
+                yield from self._read(walked, _EndByPosition(walked, part.end.position))
 
-    def _read(self, walked: Walk) -> Iterator[pa.RecordBatch]:
+    def _read(self, walked: Walk, end_of_part: _End) -> Iterator[pa.RecordBatch]:
         rows = self._rows
         order = self._part.first_order
         sources, tables = self._sources, self._tables
-        reached = self._end_test(walked)
+        reached, passed = end_of_part.reached, end_of_part.passed
         for what, detail, buf, start, end in walked.steps():
             if what == walk.ROWS:
                 source = tables.get(buf[start : start + 6])
@@ -108,6 +115,8 @@ class _Reading:
                     if rows.full and self._seq:
                         self._close(walked, order)
                         yield rows.take()
+                if buf[start + 6] & _STATEMENT_ENDS:
+                    self._note = None
             elif what == walk.TABLE:
                 raw = buf[start:end]
                 if raw not in sources:
@@ -123,26 +132,21 @@ class _Reading:
                 order += 1
                 if reached():
                     break
+            elif what == walk.BEGIN:
+                if passed():
+                    break
             elif what == walk.NOTE:
                 self._note = _first_comment(buf, start, end)
             elif what == walk.STATEMENT:
                 self._statement(detail)
         else:
-            raise CannotFinish(
-                f"the log of {self._endpoint} ends at {walked.file}:{walked.offset}, before"
-                f" {self._part.end.place or self._part.end.position}: was it reset?"
-            )
+            if not reached():
+                raise CannotFinish(
+                    f"the log of {self._endpoint} ends at {walked.file}:{walked.offset}, before"
+                    f" {self._part.end.place or self._part.end.position}: was it reset?"
+                )
         if rows.rows:
             yield rows.take()
-
-    def _end_test(self, walked: Walk) -> Callable[[], bool]:
-        """Whether the part's end is reached, asked at the end of each transaction."""
-        end = Place.parse(self._part.end.place)
-        if end is not None and self._place is not None and end.server == self._place.server:
-            file, offset = end.file, end.offset
-            return lambda: walked.offset >= offset and walked.file == file
-        last = parse_position(self._part.end.position)
-        return lambda: contains(parse_position(walked.position), last)
 
     def _source(self, raw: bytes) -> LoggedTable | None:
         database, table = parse_names(raw)
@@ -202,24 +206,54 @@ class _Reading:
         self._rows.end_transaction(walked.position, walked.txn, order, committed_at, self._origin)
 
     def _statement(self, query: Query) -> None:
-        if query.text in ("ROLLBACK", "XA PREPARE"):
-            if self._seq:
-                raise CannotFinish(
-                    f"a transaction at {self._part.start.position} ends with {query.text} after its changes were"
-                    " logged: whether they are there cannot be told from the log; leave those tables out"
-                )
+        if query.text.startswith(("ROLLBACK", "XA PREPARE")):
+            self._refuse_undone(query)
             return
         statement = parse_statement(query.text, query.database)
         if statement.kind == "rows":
             self._refuse_statement(query)
-        elif statement.kind == "truncate":
-            database, table = statement.tables[0]
-            if self._choice.wants(database, table) and table != ORIGIN_TABLE:
-                name = f"{database}.{table}"
-                definition = self._part.definitions.get(name)
-                schema_id = definition.schema_id if definition else ""
-                self._rows.add(Run(TRUNCATE, name, schema_id), 1, self._seq, None, 0)
-                self._seq += 1
+        elif statement.moves_rows:
+            self._refuse_moved_rows(statement, query)
+        elif statement.empties:
+            for database, table in statement.tables:
+                for name in self._tables_named(database, table):
+                    self._truncate(name)
+
+    def _tables_named(self, database: str, table: str) -> list[str]:
+        if table != "*":
+            wants = self._choice.wants(database, table) and table != ORIGIN_TABLE
+            return [f"{database}.{table}"] if wants else []
+        known = (name.split(".", 1) for name in self._part.definitions)
+        return [
+            f"{schema}.{name}"
+            for schema, name in known
+            if schema == database and name != ORIGIN_TABLE
+        ]
+
+    def _truncate(self, name: str) -> None:
+        definition = self._part.definitions.get(name)
+        schema_id = definition.schema_id if definition else ""
+        self._rows.add(Run(TRUNCATE, name, schema_id), 1, self._seq, self._note)
+        self._seq += 1
+
+    def _refuse_undone(self, query: Query) -> None:
+        """Changes that are logged and then not made: by a rollback that met tables which know none, or XA."""
+        if self._seq:
+            raise CannotFinish(
+                f"a transaction after {self._part.start.position} on {self._endpoint} has {query.text} after changes"
+                " were logged, so that the log does not say what became of them: leave those tables out, or start"
+                " after it"
+            )
+
+    def _refuse_moved_rows(self, statement: Statement, query: Query) -> None:
+        if self._part.wanted.settings.get("partitions") == "ignore":
+            return
+        for database, table in statement.tables:
+            if self._choice.wants(database, table):
+                raise CannotFinish(
+                    f"{database}.{table} on {self._endpoint} lost or got rows by {query.text[:80]!r}, and the log does"
+                    " not say which: copy the table anew and start after it, leave it out, or say partitions=ignore"
+                )
 
     def _refuse_statement(self, query: Query) -> None:
         """A change logged as a statement says nothing of its rows; only one that is elsewhere may pass."""
@@ -231,6 +265,48 @@ class _Reading:
             " rows it changed: SET GLOBAL binlog_format = 'ROW' (and let old sessions end), or stream from a"
             " replica that logs rows (log_slave_updates and binlog_format=ROW)"
         )
+
+
+class _End(Protocol):
+    def reached(self) -> bool:
+        """Whether the last event ended at the end or behind it."""
+        ...
+
+    def passed(self) -> bool:
+        """Whether the transaction that begins is none of the part's."""
+        ...
+
+
+class _EndByPlace:
+    """The end as a place; it may be the head of a file that had no transaction when it was noted."""
+
+    def __init__(self, walked: Walk, end: Place) -> None:
+        self._walked = walked
+        self._file, self._offset, self._number = end.file, end.offset, end.order[0]
+
+    def reached(self) -> bool:
+        return self._is_behind(self._walked.offset)
+
+    def passed(self) -> bool:
+        return self._is_behind(self._walked.begun_at)
+
+    def _is_behind(self, offset: int) -> bool:
+        file = self._walked.file
+        return offset >= self._offset if file == self._file else file_number(file) > self._number
+
+
+class _EndByPosition:
+    """The end as a position; the walk passes over what is not in it."""
+
+    def __init__(self, walked: Walk, end: str) -> None:
+        self._walked = walked
+        self._end = parse_position(end)
+
+    def reached(self) -> bool:
+        return contains(parse_position(self._walked.position), self._end)
+
+    def passed(self) -> bool:
+        return False
 
 
 def _first_comment(buf: bytes, start: int, end: int) -> str | None:

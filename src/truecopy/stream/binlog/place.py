@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+MARIADB_NAME = "CONCAT_WS('-', @@server_id, @@hostname, @@port)"
+MYSQL_NAME = "@@server_uuid"
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,7 @@ class Place:
 
     @property
     def order(self) -> tuple[int, int]:
-        # Numbers, not names: binlog.999999 is followed by binlog.1000000.
-        return int(self.file.rpartition(".")[2]), self.offset
+        return file_number(self.file), self.offset
 
     @classmethod
     def parse(cls, text: str) -> Place | None:
@@ -29,3 +32,13 @@ class Place:
         place, _, server = text.partition("@")
         file, _, offset = place.rpartition(":")
         return cls(file, int(offset), server)
+
+
+def file_number(name: str) -> int:
+    """What files are ordered by: binlog.999999 is followed by binlog.1000000."""
+    return int(name.rpartition(".")[2])
+
+
+def server_name(given: object) -> str:
+    """A server's own answer to `MARIADB_NAME` or `MYSQL_NAME`, as places have it."""
+    return re.sub(r"[^\w.-]", "_", str(given))

@@ -11,7 +11,8 @@ from truecopy.engines.mysql import MySQL
 from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
-from truecopy.stream.binlog.place import Place
+from truecopy.model.position import parse_position, union
+from truecopy.stream.binlog.place import MARIADB_NAME, MYSQL_NAME, Place, server_name
 from truecopy.stream.log import Mark
 
 
@@ -66,10 +67,8 @@ class Server:
     @cached_property
     def name(self) -> str:
         """What tells this server from others, so that a place is never looked up on the wrong one."""
-        if not self.is_mariadb:
-            return str(self.setting("server_uuid"))
-        rows = self.ask("SELECT CONCAT_WS('-', @@server_id, @@hostname, @@port)")
-        return re.sub(r"[^\w.-]", "_", str(rows[0][0]))
+        name = MARIADB_NAME if self.is_mariadb else MYSQL_NAME
+        return server_name(self.ask(f"SELECT {name}")[0][0])
 
     def setting(self, name: str) -> str | None:
         """A global variable; None where the server does not know it."""
@@ -79,7 +78,7 @@ class Server:
     def files(self) -> list[LogFile]:
         return [LogFile(row[0], int(row[1])) for row in self.ask("SHOW BINARY LOGS")]
 
-    def end(self) -> Mark:
+    def end(self) -> Place:
         """The end of the log now."""
         command = "SHOW MASTER STATUS"
         if not self.is_mariadb and self._is_at_least(8, 2):
@@ -89,39 +88,40 @@ class Server:
             raise CannotFinish(
                 f"{self.endpoint} writes no binary log: set log_bin and binlog_format=ROW, and restart it"
             )
-        file, offset = rows[0][0], int(rows[0][1])
-        executed = str(rows[0][4]).replace("\n", "") if len(rows[0]) > 4 else ""
-        return self.mark(file, offset, executed)
+        return Place(rows[0][0], int(rows[0][1]), self.name)
 
-    def mark(self, file: str, offset: int, executed: str = "") -> Mark:
-        """A boundary by its place; `executed` is MySQL's GTID set there, if it is known."""
-        place = Place(file, offset, self.name)
-        if self.is_mariadb:
-            rows = self.ask("SELECT BINLOG_GTID_POS(%s, %s)", file, offset)
-            position = str(rows[0][0] or "")
-        elif self.has_gtids:
-            position = executed
-        else:
-            position = str(place)
-        return Mark(position, str(place))
+    def end_with_position(self) -> Mark | None:
+        """The end of MariaDB's log where no transaction comes in between the questions."""
+        before = self.ask("SELECT @@global.gtid_binlog_pos")
+        place = self.end()
+        if self.ask("SELECT @@global.gtid_binlog_pos") != before:
+            return None
+        return Mark(_normal(before[0][0]), str(place))
+
+    def position_at(self, place: Place) -> str:
+        """MariaDB's position at a place; it reads the file up to there."""
+        rows = self.ask("SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.offset)
+        return _normal(rows[0][0])
 
     def start_of(self, file: LogFile) -> Mark:
         """The boundary at which a file begins."""
-        if self.is_mariadb or not self.has_gtids:
-            return self.mark(file.name, 4)
+        place = Place(file.name, 4, self.name)
+        if self.is_mariadb:
+            return Mark(self.position_at(place), str(place))
+        if not self.has_gtids:
+            return Mark(str(place), str(place))
+        position = parse_position(str(self.ask("SELECT @@global.gtid_purged")[0][0]))
         for row in self.ask(f"SHOW BINLOG EVENTS IN '{file.name}' LIMIT 3"):
             if row[2] == "Previous_gtids":
-                return self.mark(file.name, 4, str(row[5]).replace("\n", ""))
-        return self.mark(file.name, 4)
+                position = union(position, parse_position(str(row[5])))
+        return Mark(str(position), str(place))
 
     def still_has(self, place: Place, position: str) -> bool:
         """Whether the place is there and means what it meant: a log that was reset starts over."""
         sizes = {file.name: file.size for file in self.files()}
         if place.server != self.name or sizes.get(place.file, -1) < place.offset:
             return False
-        if self.is_mariadb:
-            return self.mark(place.file, place.offset).position == position
-        return True
+        return not self.is_mariadb or self.position_at(place) == position
 
     def behind(self) -> float | None:
         """Seconds behind its own source, 0 where it has none; None where it does not follow any more."""
@@ -153,3 +153,8 @@ class Server:
     def _is_at_least(self, *version: int) -> bool:
         numbers = re.findall(r"\d+", self.version)[: len(version)]
         return tuple(map(int, numbers)) >= version
+
+
+def _normal(position: object) -> str:
+    """Domains in their order, which servers do not keep."""
+    return str(parse_position(str(position or "")))

@@ -20,9 +20,9 @@ from truecopy.stream.binlog.ddl import Statement, parse_statement
 from truecopy.stream.binlog.place import Place
 from truecopy.stream.binlog.schemas import Schemas
 from truecopy.stream.binlog.server import Server
-from truecopy.stream.binlog.table_map import parse_names
+from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import Walk
-from truecopy.stream.binlog.wire import ConnectionLost, dump
+from truecopy.stream.binlog.wire import ConnectionLost, Pieces, dump
 from truecopy.stream.log import LogGone, Mark
 from truecopy.stream.tables import Choice
 
@@ -30,6 +30,7 @@ SAMPLE_BYTES = 128 << 10
 AHEAD_BYTES = 1 << 30
 RECONNECT_SECONDS = 0.5
 GIVE_UP_SECONDS = 60.0
+_SEEN_MAPS = 65_536
 
 
 @dataclass(frozen=True)
@@ -57,50 +58,51 @@ class Tail:
         self._choice = choice
         self._server_ids = server_ids
         self._schemas = schemas
+        self._later = _LaterStatements(endpoint, server_ids)
         self._news = threading.Condition()
         self._boundaries = [Boundary(start, 0)]
-        self._latest = self._boundaries[0]
+        # The end of the last transaction, as long as nobody was told of it.
+        self._reached: tuple[str, str, int, int, int] | None = None
+        self._number = 0
         self._wanted_from = start.written
+        self._given = 0
         self._error: TruecopyError | None = None
+        self._failing_since: float | None = None
         self._closed = False
-        self._awaited = False
-        self._later_statements: list[tuple[tuple[int, int], Statement]] = []
-        self._looked_until: Place | None = None
+        self._pieces: Pieces | None = None
         self._thread = threading.Thread(target=self._run, name="binlog-tail", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._closed = True
         with self._news:
+            self._closed = True
             self._news.notify_all()
+        if self._pieces is not None:
+            self._pieces.stop()
+        self._thread.join(5)
 
     def knows(self, mark: Mark) -> bool:
-        return self._index(mark) is not None
-
-    @property
-    def latest(self) -> Mark:
-        return self._latest.mark
+        with self._news:
+            return self._index(mark) is not None
 
     def next(self, start: Mark, max_bytes: int, wait: float) -> Mark:
         """See `ChangeLog.advance`."""
         deadline = time.monotonic() + wait
         with self._news:
             self._wanted_from = start.written
-            self._forget_before(start)
+            del self._boundaries[: self._index(start)]
             self._news.notify_all()
             while True:
                 found = self._choose(start, max_bytes)
                 if found is not None:
+                    self._given = found.number
                     return found.mark
                 if self._error is not None:
                     raise self._error
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    break
-                self._awaited = True
+                    return start
                 self._news.wait(left)
-                self._awaited = False
-        return start
 
     def between(self, start: Mark, end: Mark) -> list[Boundary]:
         """The boundaries from `start` to `end`, both included; empty where the tail did not see them."""
@@ -111,15 +113,9 @@ class Tail:
             return self._boundaries[first : last + 1]
 
     def _choose(self, start: Mark, max_bytes: int) -> Boundary | None:
-        latest = self._latest
-        if latest.number > self._boundaries[-1].number:
-            self._boundaries.append(latest)
-        first = self._index(start)
-        if first is None or first + 1 >= len(self._boundaries):
-            return None
-        chosen = self._boundaries[first + 1]
-        for boundary in self._boundaries[first + 1 :]:
-            if boundary.mark.written - start.written > max_bytes:
+        chosen = None
+        for boundary in self._boundaries[1:]:
+            if chosen and boundary.mark.written - start.written > max_bytes:
                 break
             chosen = boundary
             if boundary.hard:
@@ -128,134 +124,148 @@ class Tail:
 
     def _index(self, mark: Mark) -> int | None:
         for i, boundary in enumerate(self._boundaries):
-            if boundary.mark.position == mark.position and (
-                boundary.mark.place == mark.place or not mark.place
-            ):
+            if boundary.mark.position == mark.position and boundary.mark.place == mark.place:
                 return i
         return None
-
-    def _forget_before(self, start: Mark) -> None:
-        first = self._index(start)
-        if first:
-            del self._boundaries[:first]
 
     # The thread
 
     def _run(self) -> None:
-        failing_since = 0.0
         while not self._closed:
             try:
-                before = self._latest.number
                 self._follow()
-            except ConnectionLost as error:
-                # A server that restarts comes back; what was seen stays seen.
-                if self._latest.number > before or not failing_since:
-                    failing_since = time.monotonic()
-                if time.monotonic() - failing_since > GIVE_UP_SECONDS:
-                    self._fail(error)
-                    return
-                time.sleep(RECONNECT_SECONDS)
             except LogGone as error:
                 self._fail(error)
-                return
             except TruecopyError as error:
-                if failing_since and time.monotonic() - failing_since < GIVE_UP_SECONDS:
-                    time.sleep(RECONNECT_SECONDS)
-                    continue
-                self._fail(error)
-                return
+                # A server that restarts comes back, and refuses connections meanwhile.
+                now = time.monotonic()
+                if not isinstance(error, ConnectionLost) and self._failing_since is None:
+                    self._fail(error)
+                self._failing_since = self._failing_since or now
+                if now - self._failing_since > GIVE_UP_SECONDS:
+                    self._fail(error)
             except (ValueError, LookupError, struct.error) as error:
                 self._fail(CannotFinish(f"the log of {self._endpoint} cannot be read: {error}"))
-                return
+            with self._news:
+                self._news.wait_for(lambda: self._closed, RECONNECT_SECONDS)
+        self._server.close()
 
     def _fail(self, error: TruecopyError) -> None:
         with self._news:
             self._error = error
+            self._closed = True
             self._news.notify_all()
 
     def _follow(self) -> None:
-        start = self._latest.mark
+        start, self._number = self._boundaries[-1].mark, self._boundaries[-1].number
         place = Place.parse(start.place)
         if place is not None and not self._server.still_has(place, start.position):
             place = None
-        at = (place.file, place.offset) if place else None
-        position = None if at else parse_position(start.position)
         with dump(
-            self._endpoint, self._server_ids, place=at, position=position, blocking=True
+            self._endpoint,
+            self._server_ids,
+            place=place,
+            position=parse_position(start.position),
+            blocking=True,
         ) as pieces:
-            walked = Walk(pieces, self._endpoint, at or ("", 4), start.position, self._server.name)
-            self._watch(walked, start.written)
+            self._pieces = pieces
+            walked = Walk(pieces, self._endpoint, start.position, self._server.name, verify=False)
+            pieces.before_waiting = self._pause
+            try:
+                self._watch(walked, start.written)
+            finally:
+                self._publish()
+
+    def _pause(self) -> None:
+        """Everything that has arrived was looked at."""
+        if self._closed:
+            raise ConnectionLost("closed")
+        if self._reached is not None:
+            self._failing_since = None
+            self._publish()
 
     def _watch(self, walked: Walk, written: int) -> None:
         """Notes boundaries until the connection ends; `written` is where the log stands at the start."""
-        server, choice, schemas = self._server.name, self._choice, self._schemas
-        number, sampled = self._latest.number, written
-        offset, file = walked.offset, walked.file
+        schemas, sampled = self._schemas, written
+        file, offset = walked.file, walked.offset
         seen: set[bytes] = set()
-        has_rows = changed = False
         for what, detail, buf, start, end in walked.steps():
             if what == walk.END:
-                # Bytes of this file since the last boundary; a new file starts at its head.
-                written += max(walked.offset - (offset if walked.file == file else 4), 0)
-                offset, file = walked.offset, walked.file
-                number += 1
-                mark = Mark(
-                    walked.position,
-                    f"{file}:{offset}@{server}",
-                    walked.committed_at,
-                    written,
-                    schemas.set_id,
-                )
-                self._latest = latest = Boundary(mark, number)
+                # Bytes of this file since the last boundary.
+                last = offset if walked.file == file else walked.begun_at
+                file, offset = walked.file, walked.offset
+                written += offset - last
+                self._reached = walked.position, file, offset, walked.committed_at, written
+                self._number += 1
                 if written - sampled >= SAMPLE_BYTES:
                     sampled = written
-                    self._sample(latest)
-                elif self._awaited:
-                    with self._news:
-                        self._news.notify_all()
-                if self._closed:
-                    return
+                    self._publish()
             elif what == walk.TABLE:
                 raw = buf[start:end]
-                if raw not in seen and choice.wants(*parse_names(raw)):
-                    if changed and has_rows:
-                        self._sample(replace(self._latest, hard=True))
-                        has_rows = False
-                    changed = False
-                    schemas.see(raw, lambda: self._later(walked))
-                    has_rows = True
+                if raw not in seen:
+                    if len(seen) >= _SEEN_MAPS:
+                        seen.clear()
+                    self._see(raw, walked)
                     seen.add(raw)
             elif what == walk.STATEMENT:
                 statement = parse_statement(detail.text, detail.database)
-                if schemas.apply(statement):
-                    changed = True
+                if schemas.changes(statement):
+                    self._publish(hard=True)
+                    schemas.apply(statement)
                     seen.clear()
 
-    def _sample(self, boundary: Boundary) -> None:
-        """Keeps a boundary, and waits while the tail is too far ahead of what was asked for."""
+    def _see(self, raw: bytes, walked: Walk) -> None:
+        if self._choice.wants(*parse_names(raw)):
+            table_map = parse_table_map(raw)
+            if self._schemas.contradicts(table_map):
+                self._publish(hard=True)
+            here = Place(walked.file, walked.offset, self._server.name)
+            self._schemas.see(table_map, lambda: self._later.after(here))
+
+    def _publish(self, hard: bool = False) -> None:
+        """Tells of the last boundary, and waits while the tail is too far ahead of what was asked for."""
+        reached, self._reached = self._reached, None
         with self._news:
-            if boundary.number > self._boundaries[-1].number:
-                self._boundaries.append(boundary)
-            elif boundary.number == self._boundaries[-1].number:
-                self._boundaries[-1] = boundary
+            if reached is not None:
+                position, file, offset, committed_at, written = reached
+                place = f"{file}:{offset}@{self._server.name}"
+                mark = Mark(position, place, committed_at, written, self._schemas.set_id)
+                self._keep(Boundary(mark, self._number, hard))
+            elif hard:
+                self._boundaries[-1] = replace(self._boundaries[-1], hard=True)
             self._news.notify_all()
-            while not self._closed and boundary.mark.written - self._wanted_from > AHEAD_BYTES:
+            latest = self._boundaries[-1].mark
+            while not self._closed and latest.written - self._wanted_from > AHEAD_BYTES:
                 self._news.wait(1)
 
-    def _later(self, walked: Walk) -> list[Statement]:
-        """The statements from here to the end of the log as it is now."""
-        here = Place(walked.file, walked.offset, self._server.name)
-        start = self._looked_until
-        if start is None or start.order < here.order:
-            start, self._later_statements = here, []
-        with dump(
-            self._endpoint, self._server_ids, place=(start.file, start.offset), blocking=False
-        ) as pieces:
-            ahead = Walk(pieces, self._endpoint, (start.file, start.offset), "", self._server.name)
+    def _keep(self, boundary: Boundary) -> None:
+        """In the place of the last one, where that is near, nobody has it, and it may be stepped over."""
+        kept = self._boundaries
+        is_free = len(kept) > 1 and kept[-1].number > self._given and not kept[-1].hard
+        if is_free and boundary.mark.written - kept[-2].mark.written < SAMPLE_BYTES:
+            kept[-1] = boundary
+        else:
+            kept.append(boundary)
+
+
+class _LaterStatements:
+    """The statements between a place and the end of the log; what was read once is not read again."""
+
+    def __init__(self, endpoint: Endpoint, server_ids: range) -> None:
+        self._endpoint = endpoint
+        self._server_ids = server_ids
+        self._found: list[tuple[tuple[int, int], Statement]] = []
+        self._until: Place | None = None
+
+    def after(self, here: Place) -> list[Statement]:
+        if self._until is None or self._until.order < here.order:
+            self._until, self._found = here, []
+        with dump(self._endpoint, self._server_ids, place=self._until, blocking=False) as pieces:
+            ahead = Walk(pieces, self._endpoint, "", here.server, verify=False)
             for what, detail, *_ in ahead.steps():
                 if what == walk.STATEMENT:
+                    order = Place(ahead.file, ahead.offset, "").order
                     statement = parse_statement(detail.text, detail.database)
-                    place = Place(ahead.file, ahead.offset, "")
-                    self._later_statements.append((place.order, statement))
-            self._looked_until = Place(ahead.file, ahead.offset, self._server.name)
-        return [found for order, found in self._later_statements if order > here.order]
+                    self._found.append((order, statement))
+            self._until = Place(ahead.file, ahead.offset, here.server)
+        return [statement for order, statement in self._found if order > here.order]

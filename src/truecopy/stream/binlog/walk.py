@@ -9,13 +9,16 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish
+from truecopy.model.position import Position, contains, parse_position
 from truecopy.model.running import RunningGtids, RunningGtidSet
 from truecopy.stream.binlog import events as ev
-from truecopy.stream.binlog.tagged import parse_tagged_gtid
+from truecopy.stream.binlog.tagged import TaggedGtid, parse_tagged_gtid
 from truecopy.stream.binlog.wire import Pieces
 
 # What a step of a walk is: plain numbers, since a step is made for every event of a log.
@@ -47,15 +50,27 @@ _ROW_KINDS = {
     ev.UPDATE_ROWS_COMPRESSED: RowsKind(UPDATED, 10, compressed=True),
     ev.DELETE_ROWS_COMPRESSED: RowsKind(DELETED, 10, compressed=True),
 }
+# What a reader of rows need not know.
+_PASSED_OVER = {
+    *(ev.STOP, ev.INTVAR, ev.RAND, ev.USER_VAR, ev.FORMAT_DESCRIPTION, ev.IGNORABLE),
+    *(ev.APPEND_BLOCK, ev.DELETE_FILE, ev.BEGIN_LOAD),  # the statement that loads them comes next
+    *(ev.PREVIOUS_GTIDS, ev.TRANSACTION_CONTEXT, ev.VIEW_CHANGE),
+    *(ev.CHECKPOINT, ev.GTID_LIST, ev.START_ENCRYPTION),
+}
+_QUERIES = (ev.QUERY, ev.QUERY_COMPRESSED, ev.EXECUTE_LOAD)
+_HEARTBEATS = (ev.HEARTBEAT, ev.HEARTBEAT_V2)
 _unpack_mariadb_gtid = struct.Struct("<QIB").unpack_from
 _unpack_mysql_gtid = struct.Struct("<B16sq").unpack_from
 _STANDALONE = 1
 _MICROSECONDS = 1_000_000
 _HAS_ORIGINAL = 1 << 55
+_OFFSET_BITS = 0xFFFFFFFF
 
 
 class Walk:
     """A walk along a log; its attributes say where it is.
+
+    Transactions that `until` does not contain are passed over; `verify` checks the events' checksums.
 
     Attributes:
         file, offset: The end of the last event.
@@ -65,10 +80,20 @@ class Walk:
     """
 
     def __init__(
-        self, pieces: Pieces, endpoint: Endpoint, place: tuple[str, int], position: str, server: str
+        self,
+        pieces: Pieces,
+        endpoint: Endpoint,
+        position: str,
+        server: str,
+        *,
+        until: Position | None = None,
+        verify: bool = True,
     ) -> None:
-        self._events = ev.events(pieces, endpoint)
-        self.file, self.offset = place
+        self._endpoint = endpoint
+        events = ev.events(pieces, endpoint, verify)
+        self._events = events if until is None else _within(events, until)
+        place = pieces.place
+        self.file, self.offset = (place.file, place.offset) if place else ("", 4)
         self._server = server
         self._start = position
         self._running: RunningGtids | RunningGtidSet | None = None
@@ -88,16 +113,24 @@ class Walk:
         end = self.begun_at + self._length if self._length else self.offset
         return f"{self.file}:{end}@{self._server}"
 
+    @property
+    def place(self) -> str:
+        """The end of the last event, as marks have it."""
+        return f"{self.file}:{self.offset}@{self._server}"
+
     def steps(self) -> Iterator[tuple[int, Any, bytes, int, int]]:
         """What happens in the log, a detail of it, and where the body of the event is.
 
         The detail of `ROWS` is its kind, that of `STATEMENT` an `events.Query`.
         """
         framed = in_group = False
+        before = offset = self.offset
         row_kinds = _ROW_KINDS
         for kind, when, server, end_at, buf, start, end in self._events:
             if end_at:
-                self.offset = end_at
+                before = offset
+                # A huge transaction makes a file longer than the 32 bits that offsets have in events.
+                offset = self.offset = before + (end_at - before & _OFFSET_BITS)
             rows = row_kinds.get(kind)
             if rows is not None:
                 yield ROWS, rows, buf, start, end
@@ -106,13 +139,14 @@ class Walk:
             elif kind == ev.MARIADB_GTID:
                 number, domain, flags = _unpack_mariadb_gtid(buf, start)
                 framed, in_group = not flags & _STANDALONE, True
-                self.begun_at = end_at - (end - start) - 23
+                self.begun_at = before
                 self.committed_at = when * _MICROSECONDS
                 self.txn = f"{domain}-{server}-{number}"
                 running = self._running
                 if running is None:
                     running = self._running = RunningGtids(self._start)
-                running.add(domain, server, number)
+                if not running.add(domain, server, number):
+                    raise self._out_of_order()
                 yield BEGIN, "", buf, start, end
             elif kind == ev.XID:
                 framed = in_group = False
@@ -120,14 +154,14 @@ class Walk:
             elif kind in (ev.ANNOTATE_ROWS, ev.ROWS_QUERY):
                 # MySQL's own form starts with a byte for its length, cut off at 255.
                 yield NOTE, "", buf, start + (kind == ev.ROWS_QUERY), end
-            elif kind in (ev.QUERY, ev.QUERY_COMPRESSED):
-                query = ev.parse_query(buf, start, end, kind == ev.QUERY_COMPRESSED)
-                word = query.text[:9].upper().rstrip("; \n")
+            elif kind in _QUERIES:
+                query = ev.parse_query(kind, buf, start, end)
+                word = query.text[:16].strip("; \n").upper()
                 if word == "BEGIN" or word.startswith("XA START"):
                     framed = True
                     if not in_group:
                         in_group = True
-                        self._begin_without_gtid(when, end_at - (end - start) - 23)
+                        self._begin_without_gtid(when, before)
                         yield BEGIN, "", buf, start, end
                     continue
                 if framed and word in ("COMMIT", "ROLLBACK"):
@@ -137,51 +171,52 @@ class Walk:
                     yield END, "", buf, start, end
                     continue
                 if not in_group:
-                    self._begin_without_gtid(when, end_at - (end - start) - 23)
+                    self._begin_without_gtid(when, before)
                     yield BEGIN, "", buf, start, end
                 yield STATEMENT, query, buf, start, end
                 if not framed:
                     in_group = False
                     yield END, "", buf, start, end
-            elif kind == ev.GTID:
+            elif kind in (ev.GTID, ev.TAGGED_GTID, ev.ANONYMOUS_GTID):
                 framed, in_group = False, True
-                self._begin_with_gtid(when, end_at, buf, start, end)
-                yield BEGIN, "", buf, start, end
-            elif kind == ev.TAGGED_GTID:
-                framed, in_group = False, True
-                gtid = parse_tagged_gtid(buf, start, end)
-                self._begin_mysql(gtid.uuid, gtid.number, gtid.tag, end_at - (end - start) - 23)
-                self.committed_at = gtid.committed_at or when * _MICROSECONDS
-                yield BEGIN, "", buf, start, end
-            elif kind == ev.ANONYMOUS_GTID:
-                framed, in_group = False, True
-                self._begin_without_gtid(when, end_at - (end - start) - 23)
-                self._read_times(when, buf, start, end)
+                self.begun_at = before
+                self._begin_mysql(kind, when, buf, start, end)
                 yield BEGIN, "", buf, start, end
             elif kind == ev.ROTATE:
                 self.file, self.offset = ev.parse_rotate(buf, start, end)
+                offset = self.offset
             elif kind == ev.XA_PREPARE:
                 one_phase = buf[start]
                 if not one_phase:
                     yield STATEMENT, ev.Query("", "XA PREPARE"), buf, start, end
                 framed = in_group = False
                 yield END, "", buf, start, end
+            elif kind in _HEARTBEATS:
+                # It may speak of what the server passed over, or of a file that is still to come.
+                offset = self.offset = before
+            elif kind not in _PASSED_OVER:
+                raise self._not_understood(kind)
 
-    def _begin_with_gtid(self, when: int, end_at: int, buf: bytes, start: int, end: int) -> None:
-        _, uuid, number = _unpack_mysql_gtid(buf, start)
-        self._begin_mysql(str(UUID(bytes=uuid)), number, "", end_at - (end - start) - 23)
-        self._read_times(when, buf, start, end)
-
-    def _begin_mysql(self, uuid: str, number: int, tag: str, begun_at: int) -> None:
-        self.begun_at = begun_at
-        self.txn = f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
-        if self._running is None:
-            self._running = RunningGtidSet(self._start)
-        self._running.add(uuid, number, tag)  # type: ignore[arg-type]
+    def _begin_mysql(self, kind: int, when: int, buf: bytes, start: int, end: int) -> None:
+        if kind == ev.ANONYMOUS_GTID:
+            self._begin_without_gtid(when, self.begun_at)
+            self._read_times(when, buf, start, end)
+            return
+        uuid, tag, number, committed_at = _mysql_gtid(kind, buf, start, end)
+        if kind == ev.TAGGED_GTID:
+            self.committed_at = committed_at or when * _MICROSECONDS
+        else:
+            self._read_times(when, buf, start, end)
+        self.txn = _mysql_txn(uuid, tag, number)
+        running = self._running
+        if running is None:
+            running = self._running = RunningGtidSet(self._start)
+        assert isinstance(running, RunningGtidSet)
+        running.add(uuid, number, tag)
 
     def _begin_without_gtid(self, when: int, begun_at: int) -> None:
         self.begun_at = begun_at
-        self.txn = f"{self.file}:{self.begun_at}"
+        self.txn = f"{self.file}:{begun_at}"
         self.committed_at = when * _MICROSECONDS
         self._length = 0
 
@@ -200,6 +235,60 @@ class Walk:
         self.committed_at = stamp
         if at < end:
             self._length, _ = ev.packed_integer(buf, at)
+
+    def _out_of_order(self) -> CannotFinish:
+        return CannotFinish(
+            f"{self.txn} in the log of {self._endpoint} comes after a greater number of its domain, so that no"
+            " position can tell what was read: was the log reset? Else give each writing server a gtid_domain_id"
+            " of its own (or set gtid_strict_mode=ON), and start the stream after it"
+        )
+
+    def _not_understood(self, kind: int) -> CannotFinish:
+        where = f"the log of {self._endpoint} at {self.file}:{self.offset}"
+        if kind == ev.INCIDENT:
+            return CannotFinish(
+                f"{where} says that changes were lost before they could be logged: take a new snapshot, and"
+                " start the stream after it"
+            )
+        return CannotFinish(
+            f"{where} holds an event of kind {kind}, which is not known: what it changed cannot be told"
+        )
+
+
+def _within(
+    events: Iterator[tuple[int, int, int, int, bytes, int, int]], until: Position
+) -> Iterator[tuple[int, int, int, int, bytes, int, int]]:
+    """Without the transactions that a position does not contain.
+
+    A server that got them from several others may have them in an order of its own.
+    """
+    is_wanted = True
+    for event in events:
+        kind, _, server, _, buf, start, end = event
+        if kind == ev.MARIADB_GTID:
+            number, domain, _ = _unpack_mariadb_gtid(buf, start)
+            is_wanted = contains(until, parse_position(f"{domain}-{server}-{number}"))
+        elif kind in (ev.GTID, ev.TAGGED_GTID):
+            txn = _mysql_txn(*_mysql_gtid(kind, buf, start, end)[:3])
+            is_wanted = contains(until, parse_position(txn))
+        if is_wanted or kind == ev.ROTATE:
+            yield event
+
+
+def _mysql_gtid(kind: int, buf: bytes, start: int, end: int) -> TaggedGtid:
+    if kind == ev.TAGGED_GTID:
+        return parse_tagged_gtid(buf, start, end)
+    _, uuid, number = _unpack_mysql_gtid(buf, start)
+    return TaggedGtid(_uuid_text(uuid), "", number, 0)
+
+
+def _mysql_txn(uuid: str, tag: str, number: int) -> str:
+    return f"{uuid}:{tag}:{number}" if tag else f"{uuid}:{number}"
+
+
+@lru_cache
+def _uuid_text(raw: bytes) -> str:
+    return str(UUID(bytes=raw))
 
 
 def now() -> int:
