@@ -188,6 +188,9 @@ class _Table:
             f"WHERE {self._own} AND {condition}"
             f"({self._same_row(CANDIDATE, 'NEW')} OR NOT EXISTS ({there}))"
         )
+        if self.facts.definition.key:
+            # VACUUM may give a row another number: it is still there if its key is.
+            gone += f" AND ({self._key_of_candidate('NEW')} OR NOT EXISTS ({self._keyed_alike()}))"
         image = [f"{CANDIDATE}.{place}" for place in places(len(self.columns))]
         return [
             self.log(DELETED, image, f"FROM {CANDIDATE} {gone}"),
@@ -218,6 +221,26 @@ class _Table:
     def _keys(self, compare: Callable[[str, str], str], joined: str) -> str:
         pairs = zip(self.facts.definition.key, self.facts.key_collations, strict=True)
         return joined.join(compare(quote(name), quote(collation)) for name, collation in pairs)
+
+    def _key_of_candidate(self, side: str) -> str:
+        """Whether a candidate has the key of NEW or of a row of the table, to the byte."""
+        places = zip(self.facts.definition.key, self.facts.definition.key_places, strict=True)
+        return " AND ".join(
+            f"{side}.{quote(name)} IS {CANDIDATE}.v{place} COLLATE BINARY" for name, place in places
+        )
+
+    def _keyed_alike(self) -> str:
+        by_index = " AND ".join(
+            f"{self.name}.{quote(name)} IS {CANDIDATE}.v{place} COLLATE {quote(collation)}"
+            for name, place, collation in zip(
+                self.facts.definition.key,
+                self.facts.definition.key_places,
+                self.facts.key_collations,
+                strict=True,
+            )
+        )
+        exactly = self._key_of_candidate(self.name)
+        return f"SELECT 1 FROM {self.name} WHERE {by_index} AND {exactly}"
 
     def _key_changed(self) -> str:
         # By bytes: texts that a collation takes for equal are different keys for all others.
