@@ -15,7 +15,10 @@ from tests.servers import Database
 from tests.stream.logged import RowsEvent, definition, describe, engine_texts, rows_events
 from truecopy.model.change import Definition
 from truecopy.model.errors import CannotFinish
-from truecopy.stream.binlog import charsets
+from truecopy.model.table import Column
+from truecopy.model.types import Integer
+from truecopy.stream.binlog import charsets, columns
+from truecopy.stream.binlog.columns import LoggedColumn
 from truecopy.stream.binlog.decoder import Image, Texts, compile_decoder
 
 SERVERS = ["mariadb_db", pytest.param("mysql_db", marks=pytest.mark.mysql)]
@@ -499,6 +502,12 @@ def test_a_missing_key_is_refused(mariadb_db: Database) -> None:
     table = definition(describe(mariadb_db, "t"))
     with pytest.raises(CannotFinish, match=r"lacks the key's column a.*binlog_row_image"):
         compile_decoder(event.columns, table, image=Image(event.present, keys_only=True))
+
+
+def test_rows_without_a_column_are_refused() -> None:
+    table = Definition("t", (Column("a", Integer(), "int(11)"),))
+    with pytest.raises(CannotFinish, match="rows without a column"):
+        compile_decoder((LoggedColumn(columns.LONG),), table, image=Image(b"\0"))
 
 
 def test_a_table_without_a_key(mariadb_db: Database) -> None:

@@ -15,8 +15,6 @@ from struct import error as StructError
 from truecopy.model.text import canonical_json
 from truecopy.stream.binlog import columns, decimals
 
-Node = "dict[str, Node] | list[Node] | str"
-
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = 0, 1, 2, 3, 4
 _DOUBLE, _STRING, _OPAQUE = 11, 12, 15
 _LITERALS = {0: "null", 1: "true", 2: "false"}

@@ -231,9 +231,9 @@ def _string(logged: LoggedColumn, column: Column) -> Layout:
 
 def _text(length: str, column: Column) -> Layout:
     # What has no canonical type (GEOMETRY, VECTOR) is told by its bytes.
-    if isinstance(column.type, Binary | Unsupported) or column.charset in (None, "binary"):
+    if isinstance(column.type, Binary | Unsupported) or column.charset == "binary":
         return Layout(length, "hexlify({0})", sized=True, names={"hexlify": hexlify})
-    if column.charset in charsets.UTF8:
+    if column.charset is None or column.charset in charsets.UTF8:
         return Layout(length, "{0}", sized=True)
     convert = charsets.to_utf8(column.charset)
     if convert is None:
