@@ -57,6 +57,13 @@ def write_transactions(db: Database, count: int, seed: int = 0) -> None:
             connection.execute("ROLLBACK" if choose.random() < 0.1 else "COMMIT")
 
 
+def wait_for(server: Server, sql: str, answer: object) -> None:
+    deadline = time.monotonic() + 10
+    while server.execute(None, sql) != [(answer,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 # Ranges
 
 
@@ -424,6 +431,8 @@ def test_a_slot_in_use_elsewhere_is_a_clear_error(
     db: Database, stream: Slots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream().current()
+    slot = f"FROM pg_replication_slots WHERE slot_name = 'slot_{db.name}'"
+    wait_for(db.server, f"SELECT active {slot}", True)
     monkeypatch.setattr(receiver, "BUSY_SECONDS", 0.5)
     other = stream(work=str(tmp_path / "other"))
     with pytest.raises(CannotFinish, match=r"is active for PID \d+.*choose another slot"):
@@ -654,13 +663,6 @@ class Standby(PostgreSQL):
             "--write-recovery-conf",
             "--checkpoint=fast",
         )
-
-
-def wait_for(server: Server, sql: str, answer: object) -> None:
-    deadline = time.monotonic() + 10
-    while server.execute(None, sql) != [(answer,)]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @contextmanager

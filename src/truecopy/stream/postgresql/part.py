@@ -76,15 +76,16 @@ def _read_piece(
 ) -> Iterator[pa.RecordBatch]:
     file.seek(start)
     data, size, place = PADDING, 0, 0
+    rows, unpack = decoding.rows, FRAME.unpack_from
     while True:
-        length, _ = FRAME.unpack_from(data, place)
-        missing = place + 4 + length - size
-        if missing <= 0:
-            place = decoding.step(data, place, size)
-            if decoding.rows.full:
+        length, tag = unpack(data, place)
+        after = place + 4 + length
+        if after <= size:
+            place = decoding.step(data, place, after, size, tag)
+            if rows.full:
                 yield decoding.batch()
             continue
-        block = file.read(min(max(_BLOCK, missing), end - start))
+        block = file.read(min(max(_BLOCK, after - size), end - start))
         if not block and place == size:
             return
         if not block:
@@ -110,16 +111,13 @@ class _Decoding:
         for oid, name in part.relations:
             self._define(oid, name)
 
-    def step(self, data: bytes, place: int, size: int) -> int:
-        """Takes one message, or all of one kind that follow each other; gives the next place."""
-        length, tag = FRAME.unpack_from(data, place)
-        if tag in self._decoders:
-            place, self._seq = self._decoders[tag](
-                data, place, size, self.rows, self._seq, self._annotation
-            )
+    def step(self, data: bytes, place: int, end: int, size: int, tag: bytes) -> int:
+        """Takes the message from `place` to `end`, and perhaps more of its kind; gives the next place."""
+        decode = self._decoders.get(tag)
+        if decode:
+            place, self._seq = decode(data, place, size, self.rows, self._seq, self._annotation)
             return place
         start = place + 4
-        end: int = start + length
         if tag.startswith(BEGIN_KIND):
             self._begin(*BEGIN.unpack_from(data, start)[1:5])
         elif tag.startswith(DEFINE_KIND):
@@ -149,7 +147,8 @@ class _Decoding:
 
     def _begin(self, xid: int, commit_lsn: int, end_lsn: int, at: int) -> None:
         self._end()
-        self._position, self._txn = lsn_text(end_lsn), str(xid)
+        self._position = lsn_text(end_lsn)
+        self._txn = str(xid)
         self._order, self._at = commit_lsn, at
         self._origin = self._annotation = None
         self._seq = 0
