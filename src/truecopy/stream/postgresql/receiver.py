@@ -16,6 +16,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from truecopy.engines.postgresql import PostgreSQL
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
@@ -145,7 +147,7 @@ class Receiver(threading.Thread):
             while not self._stopping.is_set():
                 try:
                     self._stream()
-                except (Refused, TruecopyError) as error:
+                except (Refused, TruecopyError, psycopg.Error) as error:
                     self._writer.abandon()
                     self._close_session()
                     self._consider(error)
@@ -165,7 +167,7 @@ class Receiver(threading.Thread):
             with self.news:
                 self.news.notify_all()
 
-    def _consider(self, error: Refused | TruecopyError) -> None:
+    def _consider(self, error: Refused | TruecopyError | psycopg.Error) -> None:
         """Raises what trying again cannot mend; else waits a little."""
         waited = time.monotonic() - self._healthy_at
         slot, where = self._names.slot, self._endpoint
