@@ -30,6 +30,7 @@ SAMPLE_BYTES = 128 << 10
 AHEAD_BYTES = 1 << 30
 RECONNECT_SECONDS = 0.5
 GIVE_UP_SECONDS = 60.0
+QUIET_SECONDS = 5.0
 _SEEN_MAPS = 65_536
 
 
@@ -68,6 +69,8 @@ class Tail:
         self._given = 0
         self._error: TruecopyError | None = None
         self._failing_since: float | None = None
+        self._heard = 0.0
+        self._doubted: Place | None = None
         self._closed = False
         self._pieces: Pieces | None = None
         self._thread = threading.Thread(target=self._run, name="binlog-tail", daemon=True)
@@ -170,19 +173,31 @@ class Tail:
         ) as pieces:
             self._pieces = pieces
             walked = Walk(pieces, self._endpoint, start.position, self._server.name, verify=False)
-            pieces.before_waiting = self._pause
+            self._heard = time.monotonic()
+            pieces.before_waiting = lambda: self._pause(walked)
             try:
                 self._watch(walked, start.written)
             finally:
                 self._publish()
 
-    def _pause(self) -> None:
+    def _pause(self, walked: Walk) -> None:
         """Everything that has arrived was looked at."""
         if self._closed:
             raise ConnectionLost("closed")
+        now = time.monotonic()
         if self._reached is not None:
-            self._failing_since = None
+            self._failing_since, self._heard = None, now
             self._publish()
+        elif now - self._heard > QUIET_SECONDS:
+            self._heard = now
+            self._doubt(walked)
+
+    def _doubt(self, walked: Walk) -> None:
+        """A log that was reset under a dump's eyes stays quiet for ever, while the new one grows."""
+        here, end = Place(walked.file, walked.offset, self._server.name), self._server.end()
+        if here != end and here == self._doubted:
+            raise ConnectionLost(f"{self._endpoint} stopped sending its log at {here}")
+        self._doubted = here
 
     def _watch(self, walked: Walk, written: int) -> None:
         """Notes boundaries until the connection ends; `written` is where the log stands at the start."""

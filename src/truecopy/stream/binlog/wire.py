@@ -188,15 +188,15 @@ def refusal(packet: bytes, endpoint: Endpoint) -> TruecopyError:
     if message.startswith("#"):
         message = message[6:]
     message = message.rstrip(". \0")
-    if code in _GOING_AWAY:
-        return ConnectionLost(f"{endpoint} ended the connection: {message}")
-    if code != _CANNOT_SEND:
-        return CannotFinish(f"{endpoint} ended its log: {message}")
     if "same server_uuid/server_id" in message:
         return ConnectionLost(
             f"{endpoint} ended the connection because another reader came with the same server id: give each"
             " stream a range of its own (server_ids=FIRST-LAST)"
         )
+    if code in _GOING_AWAY:
+        return ConnectionLost(f"{endpoint} ended the connection: {message}")
+    if code != _CANNOT_SEND:
+        return CannotFinish(f"{endpoint} ended its log: {message}")
     return LogGone(
         f"{endpoint} cannot give its log from there on: {message};"
         " start from a newer point (--from current), or from a server that keeps its log longer"
