@@ -73,6 +73,7 @@ soak: setup servers ## The tests that take long
 .PHONY: bench
 bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok or short
 	$(BIN)/python -m bench.verify
+	$(BIN)/python -m bench.stream
 
 ##@ Publish
 

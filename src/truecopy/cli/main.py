@@ -19,6 +19,8 @@ from truecopy.cli.verify import verify
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 
+_INTERRUPTED = 130  # what the command line library makes of Ctrl-C
+
 app = typer.Typer(
     name="truecopy",
     help="Move data between databases, keep it moving, and prove that every row arrived.",
@@ -61,7 +63,7 @@ def _run() -> int:
     except typer.Abort:
         return _fail("stopped", 3)
     except KeyboardInterrupt:
-        return _fail("interrupted; the same command goes on where this one stopped", 3)
+        code = _INTERRUPTED
     except TyperException as error:
         return _fail(error.format_message(), 2, " (see --help)")
     except TruecopyError as error:
@@ -76,6 +78,8 @@ def _run() -> int:
             file.write(_masked(traceback.format_exc()))
         said = str(error).splitlines()[0] if str(error) else ""
         return _fail(f"unexpected {type(error).__name__}: {said} (the trace is in {log})", 3)
+    if code == _INTERRUPTED:
+        return _fail("interrupted; the same command goes on where this one stopped", 3)
     return int(code or 0)
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from truecopy.cli.output import visible
 from truecopy.cli.progress import say
 from truecopy.model.change import HEARTBEAT, TRUNCATE
-from truecopy.model.errors import TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
 from truecopy.stream.follow import Change, Following
 from truecopy.stream.keyspace import Resharded
@@ -167,9 +167,10 @@ def stream(
                 printer(change)
         except Resharded as resharded:
             say(str(resharded))
-        except (KeyboardInterrupt, TruecopyError):
-            say(f"to go on: --from {following.offset.token()}")
-            raise
+        except KeyboardInterrupt:
+            raise CannotFinish(f"interrupted; to go on: --from {following.offset.token()}") from None
+        except CannotFinish as error:
+            raise CannotFinish(f"{error}; to go on: --from {following.offset.token()}") from None
     return 0
 
 

@@ -90,7 +90,7 @@ def install(endpoint: Endpoint, wanted: Wanted, checked: int = 0) -> None:
         _adapt(connection, wanted, checked)
 
 
-def remove(endpoint: Endpoint) -> None:
+def remove(endpoint: Endpoint, _wanted: Wanted | None = None) -> None:
     """Drops the log and its triggers, with all that was logged."""
     with _writing(endpoint) as connection:
         found = connection.execute(
