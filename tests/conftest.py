@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster import standalone_cluster
 from tests.servers import Database, MariaDB, MySQL, PostgreSQL, Server
 
 if TYPE_CHECKING:
@@ -90,6 +91,13 @@ def spark() -> Iterator[SparkSession]:
     spark = session()
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The master's URL of a Spark cluster of several processes."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as master:
+        yield master
 
 
 @contextmanager

@@ -130,6 +130,8 @@ def _settings(master: str) -> dict[str, str]:
         settings["spark.executorEnv.PYTHONPATH"] = f"./{_SHIPPED_AS}"
         settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"
         os.environ.setdefault("PYSPARK_PYTHON", f"python3.{sys.version_info.minor}")
+        # Sources are planned here by the executors' Python, which finds our packages by this alone.
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).is_dir())
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     return settings
 

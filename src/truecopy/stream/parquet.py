@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from truecopy.spark import explain_spark, session
+from truecopy.model.errors import UsageError
+from truecopy.spark import explain_spark, is_local, session
 from truecopy.stream.changes import read_changes
+from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.request import Request
 
 
@@ -15,20 +17,32 @@ def write_parquet(
     """Appends to a folder, by table and day; a checkpoint in it says where to go on."""
     from pyspark.errors import PySparkException
 
+    if master is not None and not is_local(master):
+        _refuse_local_files(request)
     spark = session(master)
-    changes = read_changes(spark, request, start=start)
-    writer = (
-        changes.selectExpr("*", "date(committed_at) AS day")
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "_checkpoint"))
-        .partitionBy("table", "day")
-    )
-    if once:
-        writer = writer.trigger(availableNow=True)
-    query = writer.start(str(folder))
     try:
-        query.awaitTermination()
+        writer = (
+            read_changes(spark, request, start=start)
+            .selectExpr("*", "date(committed_at) AS day")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(folder / "_checkpoint"))
+            .partitionBy("table", "day")
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        query = writer.start(str(folder))
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
     except PySparkException as error:
         raise explain_spark(error) from error
-    finally:
-        query.stop()
+
+
+def _refuse_local_files(request: Request) -> None:
+    with KeyspaceStream(request) as stream:
+        if stream.driver_local:
+            raise UsageError(
+                "the source is a file of this machine, which the executors of a cluster cannot open:"
+                " leave --master out"
+            )
