@@ -49,11 +49,21 @@ class Boundary:
 
 
 class Tail:
-    """Follows the log of one server from a boundary on, in a thread of its own."""
+    """Follows the log of one server from a boundary on, in a thread of its own.
+
+    Boundaries are kept some `apart` bytes from each other: near enough for batches of few bytes.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, choice: Choice, server_ids: range, start: Mark, schemas: Schemas
+        self,
+        endpoint: Endpoint,
+        choice: Choice,
+        server_ids: range,
+        start: Mark,
+        schemas: Schemas,
+        apart: int = SAMPLE_BYTES,
     ) -> None:
+        self._apart = apart
         self._endpoint = endpoint
         self._server = Server(endpoint)
         self._choice = choice
@@ -212,7 +222,7 @@ class Tail:
                 written += offset - last
                 self._reached = walked.position, file, offset, walked.committed_at, written
                 self._number += 1
-                if written - sampled >= SAMPLE_BYTES:
+                if written - sampled >= self._apart:
                     sampled = written
                     self._publish()
             elif what == walk.TABLE:
@@ -257,7 +267,7 @@ class Tail:
         """In the place of the last one, where that is near, nobody has it, and it may be stepped over."""
         kept = self._boundaries
         is_free = len(kept) > 1 and kept[-1].number > self._given and not kept[-1].hard
-        if is_free and boundary.mark.written - kept[-2].mark.written < SAMPLE_BYTES:
+        if is_free and boundary.mark.written - kept[-2].mark.written < self._apart:
             kept[-1] = boundary
         else:
             kept.append(boundary)
