@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -32,6 +33,9 @@ from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
 from truecopy.stream.tables import Choice
 
 _SECOND = 1_000_000
+# Transactions and files are logged with the time at which the statement began: a search by time starts
+# so much earlier.
+_LONGEST_STATEMENT = 3600 * _SECOND
 _QUIET_TRIES = 3
 
 
@@ -112,14 +116,14 @@ class BinlogLog:
         """Searches the files by the time at which they begin, then one file by its transactions."""
         at -= at % _SECOND  # logs cut times to the second: what was logged at 12 may be of 12.9
         files = self._server.files()
-        low, high = 0, len(files)
-        while low < high:
-            middle = (low + high) // 2
-            if self._begins_at(files[middle]) < at:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0 and not _is_complete(self.oldest()):
+
+        def is_early(file: LogFile) -> bool:
+            return self._begins_at(file) + _LONGEST_STATEMENT < at
+
+        low = bisect_left(files, True, key=lambda file: not is_early(file))
+        while low > 1 and not is_early(files[low - 2]):
+            low -= 1
+        if low == 0 and not _is_complete(self.oldest()) and self._begins_at(files[0]) >= at:
             raise LogGone(
                 f"no log of {self._endpoint} reaches back to that time: its oldest file is {files[0].name}"
             )
@@ -133,7 +137,7 @@ class BinlogLog:
         return mark
 
     def _begins_at(self, file: LogFile) -> int:
-        """When a file was begun: its first event says so, to the second."""
+        """When a file was begun, or rather when the statement began that had it begun."""
         place = Place(file.name, 4, self._server.name)
         with dump(self._endpoint, self._server_ids, place=place, blocking=False) as pieces:
             return first_time(pieces, self._endpoint)
