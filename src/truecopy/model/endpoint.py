@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +9,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from truecopy.model.errors import UsageError
+from truecopy.model.secret import fill_variables
 
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET_OPTION = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 
 
@@ -65,7 +64,6 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
 
     Variables are put in after the URL was split, so a password may hold any character.
     """
-    variables = os.environ if environment is None else environment
     # urlsplit would see `${A}` as it is; only the scheme decides how the rest is read.
     scheme, separator, _ = url.partition("://")
     if not separator or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
@@ -87,7 +85,7 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
         )
 
     def fill(text: str) -> str:
-        return _VARIABLE.sub(lambda match: _variable(match[1], variables), unquote(text))
+        return fill_variables(unquote(text), environment, "a URL")
 
     options = tuple(
         (name, fill(value)) for name, value in parse_qsl(parts.query, keep_blank_values=True)
@@ -126,12 +124,6 @@ def mask_secrets(text: str, endpoints: tuple[Endpoint, ...]) -> str:
             if len(secret) > 2:
                 text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", text)
-
-
-def _variable(name: str, variables: Mapping[str, str]) -> str:
-    if name not in variables:
-        raise UsageError(f"the environment variable {name} is not set, but a URL uses it")
-    return variables[name]
 
 
 def _raw_host(netloc: str) -> str:

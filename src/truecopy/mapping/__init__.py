@@ -1,0 +1,1 @@
+"""How a source row becomes a target row: routes, choices of rows and columns, transformers."""
