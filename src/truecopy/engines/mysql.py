@@ -17,7 +17,7 @@ import pymysql.converters
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
-from truecopy.engines import mysql_rights, sql
+from truecopy.engines import loading, mysql_load, mysql_rights, mysql_wire, sql
 from truecopy.engines.mysql_dialect import MySQLDialect, canonical_type, is_ordered_by
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
@@ -72,7 +72,9 @@ def open_connection(endpoint: Endpoint) -> Any:
             # Results stay text: types are ours to decide, and zero dates have no Python value.
             conv=pymysql.converters.encoders,
             autocommit=True,
-            client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, changed or not
+            # An UPDATE counts the rows it met, changed or not. Files are sent by `mysql_wire` alone:
+            # with `local_infile` off, the driver refuses a server that asks it for one.
+            client_flag=CLIENT.FOUND_ROWS | CLIENT.LOCAL_FILES,
             init_command="SET time_zone = '+00:00', group_concat_max_len = 1073741824",
         )
     except (pymysql.MySQLError, OSError) as error:
@@ -125,9 +127,18 @@ class MySQL(RelationalSession):
         return rows
 
     def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
-        rows = self.fetch(statement)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-        return pa.table([pa.array(column, pa.string()) for column in columns], names=list(names))
+        with self._connection.cursor() as cursor:
+            bound = cursor.mogrify(statement.sql, self._arguments(statement))
+        try:
+            columns, warnings = mysql_wire.read_columns(self._connection, bound)
+        except (pymysql.MySQLError, OSError) as error:
+            raise explain_error(error, self.endpoint) from None
+        except pa.ArrowInvalid as error:
+            self.close()  # rows of the result are still on their way
+            raise CannotFinish(f"{self.endpoint} sent text that is not UTF-8: {error}") from None
+        if warnings:
+            self._refuse_warnings()
+        return pa.table(columns, names=list(names))
 
     def fetch_fingerprints(
         self, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
@@ -189,6 +200,25 @@ class MySQL(RelationalSession):
     def rollback(self) -> None:
         self._connection.rollback()
 
+    def load(self, relation: Relation, rows: pa.Table, annotation: str | None = None) -> int:
+        loading.require_fit(relation, rows)
+        if not rows.num_rows:
+            return 0
+        self.execute(Statement(f"SET SESSION sql_mode = '{mysql_load.SQL_MODE}'"))
+        statement = mysql_load.load_sql(relation, annotation)
+        try:
+            answer = mysql_wire.send_file(
+                self._connection, statement, mysql_load.file_of(relation, rows)
+            )
+        except (pymysql.MySQLError, OSError) as error:
+            raise explain_error(error, self.endpoint) from None
+        warnings = self._warnings() if answer.warning_count else []
+        mysql_load.require_all(relation, rows, answer.affected_rows, warnings)
+        return int(answer.affected_rows)
+
+    def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
+        return sum(map(self.execute, mysql_load.deletions(relation, keys, annotation)))
+
     def literal(self, value: object) -> str:
         if isinstance(value, bytes):
             return f"X'{value.hex()}'"
@@ -209,14 +239,20 @@ class MySQL(RelationalSession):
 
     def _refuse_warnings(self) -> None:
         """A warning of a SELECT means that a value was cut or dropped, never something to pass over."""
+        serious = [warning for warning in self._warnings() if warning.level != "Note"]
+        if serious:
+            hint = "; raise max_allowed_packet" if serious[0].code == 1301 else ""
+            raise CannotFinish(
+                f"{self.endpoint} could not compute every value: {serious[0].message}{hint}"
+            )
+
+    def _warnings(self) -> list[mysql_load.ServerWarning]:
         with self._connection.cursor() as cursor:
             cursor.execute("SHOW WARNINGS")
-            found = cursor.fetchall()
-        serious = [row for row in found if row[0] != "Note"]
-        if serious:
-            _, code, message = serious[0]
-            hint = "; raise max_allowed_packet" if code in ("1301", 1301) else ""
-            raise CannotFinish(f"{self.endpoint} could not compute every value: {message}{hint}")
+            return [
+                mysql_load.ServerWarning(level, int(code), m)
+                for level, code, m in cursor.fetchall()
+            ]
 
     # Introspection
 
@@ -425,6 +461,10 @@ def explain_error(error: Exception, endpoint: Endpoint) -> TruecopyError:
     if code in (2006, 2013):
         return CannotFinish(
             f"lost the connection to {endpoint}; run the same command again to go on"
+        )
+    if code in (1148, 3948, 4166):
+        return UsageError(
+            f"{endpoint} does not take rows in bulk: {message}; SET GLOBAL local_infile = 1 there"
         )
     if code in (1146, 1054, 1064):
         return UsageError(f"{endpoint} refused a statement: {message}")

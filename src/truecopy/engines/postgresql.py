@@ -12,6 +12,7 @@ import psycopg.sql
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from truecopy.engines import loading, postgresql_load
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
@@ -53,6 +54,7 @@ class PostgreSQL(RelationalSession):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self._annotation: str | None = None
         try:
             self._connection = psycopg.connect(**connection_parameters(endpoint), autocommit=True)
         except psycopg.Error as error:
@@ -130,6 +132,7 @@ class PostgreSQL(RelationalSession):
             return cursor.execute(statement.sql.encode(), statement.values).rowcount
 
     def begin(self) -> None:
+        self._annotation = None
         self.execute(Statement("BEGIN"))
         self.execute(Statement(self._references))
 
@@ -139,6 +142,34 @@ class PostgreSQL(RelationalSession):
     def rollback(self) -> None:
         if not self._connection.closed:
             self.execute(Statement("ROLLBACK"))
+
+    def load(self, relation: Relation, rows: pa.Table, annotation: str | None = None) -> int:
+        loading.require_fit(relation, rows)
+        postgresql_load.refuse_nul(relation, rows)
+        if not rows.num_rows:
+            return 0
+        self._annotate(annotation)
+        statement = postgresql_load.copy_sql(self.dialect, relation)
+        with self._cursor() as cursor:
+            try:
+                with cursor.copy(statement.encode()) as copy:
+                    for part in postgresql_load.file_of(relation, rows):
+                        copy.write(part)
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                raise postgresql_load.explain(error, relation, rows) or error from None
+            return cursor.rowcount
+
+    def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
+        if not keys.num_rows:
+            return 0
+        self._annotate(annotation)
+        return self.execute(postgresql_load.delete_sql(self.dialect, relation, keys))
+
+    def _annotate(self, annotation: str | None) -> None:
+        """Once, before the first change of a transaction: readers of the log meet it first."""
+        if annotation is not None and annotation != self._annotation:
+            self.fetch(Statement(postgresql_load.ANNOTATE.sql, (annotation,)))
+            self._annotation = annotation
 
     def literal(self, value: object) -> str:
         return psycopg.sql.Literal(value).as_string(self._connection).strip()

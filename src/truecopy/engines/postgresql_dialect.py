@@ -154,7 +154,7 @@ class PostgreSQLDialect:
 
         Types that take a literal for their own (text, enumerations, arrays, bits) get no cast.
         """
-        value = _input_text(column.type, kind, text)
+        value = input_text(column.type, kind, text)
         return f"%s{_cast(column, kind, value)}", value
 
 
@@ -184,7 +184,7 @@ def _cast(column: Column, kind: Type, value: str) -> str:
             return ""
 
 
-def _input_text(own: Type, kind: Type, text: str) -> str:
+def input_text(own: Type, kind: Type, text: str) -> str:
     """The text that PostgreSQL reads a value from, for its canonical text under `kind`."""
     if isinstance(kind, Text) and not isinstance(own, Text | Unsupported):
         kind = own
@@ -204,7 +204,7 @@ def _input_text(own: Type, kind: Type, text: str) -> str:
         case Array(element) if isinstance(own, Array):
             inner = own.element
             items = [
-                None if i is None else _input_text(inner, element, i) for i in split_array(text)
+                None if i is None else input_text(inner, element, i) for i in split_array(text)
             ]
             return "{" + ",".join(map(_array_item, items)) + "}"
         case _:

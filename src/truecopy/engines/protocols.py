@@ -110,6 +110,13 @@ class Reads(Protocol):
         """All columns of the rows of a chunk."""
         ...
 
+    def fingerprinted_rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
+        """All columns of the rows of a chunk, and `fingerprint` (int64), by one statement a table.
+
+        What is read and what its fingerprint says are one snapshot: no change comes between them.
+        """
+        ...
+
     def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
         """All columns of the rows with these keys."""
         ...
@@ -164,6 +171,82 @@ class Writes(Protocol):
 
     def apply(self, transaction: Iterable[Statement]) -> None:
         """Runs the statements in one transaction; each must change exactly one row."""
+        ...
+
+
+@runtime_checkable
+class Transacts(Protocol):
+    """Opens one writing transaction at a time."""
+
+    def begin(self) -> None:
+        """Opens it, such that the order of foreign keys does not matter, where possible."""
+        ...
+
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def execute(self, statement: Statement) -> int:
+        """Runs a statement inside the open transaction; gives the number of rows it changed."""
+        ...
+
+
+@runtime_checkable
+class Loads(Transacts, Protocol):
+    """Writes many rows at once, inside the open transaction.
+
+    `annotation` marks the writes as those of a task in the database's log (DESIGN: annotation),
+    where it has one that can carry it.
+    """
+
+    def load(self, relation: Relation, rows: pa.Table, annotation: str | None = None) -> int:
+        """Inserts rows of canonical text (`c0`, `c1`, …); gives how many.
+
+        Columns that the database computes are passed over. A row that is there already, or that
+        its columns cannot hold as it is, raises `RowRefused` with its name; the transaction is then
+        only good for a rollback.
+        """
+        ...
+
+
+@runtime_checkable
+class DeletesKeys(Transacts, Protocol):
+    """Removes many rows at once, inside the open transaction."""
+
+    def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
+        """Deletes the rows with these keys (`k0`, `k1`, …, no NULL); gives how many there were."""
+        ...
+
+
+@runtime_checkable
+class Creates(Protocol):
+    """Prints the statements that make a table here as another database, of any engine, has it.
+
+    What stands in the way, such as a type that no column here can hold, is a `UsageError` that
+    names the column. The parts come apart because rows are loaded between them.
+    """
+
+    def create_table(self, table: Table) -> list[str]:
+        """The table with its primary key."""
+        ...
+
+    def create_indexes(self, table: Table) -> list[str]:
+        """Its other indexes, the unique ones first."""
+        ...
+
+    def create_foreign_keys(self, table: Table) -> list[str]:
+        """Its references to other tables, which must be there."""
+        ...
+
+    def creation_warnings(self, table: Table) -> list[str]:
+        """What will not be quite the same, in words: collations, lengths, checks."""
+        ...
+
+
+@runtime_checkable
+class SetsSequences(Protocol):
+    """Numbers rows by itself."""
+
+    def set_sequences(self, table: Table) -> list[str]:
+        """Makes each column's next number larger than all that are there; gives what was run."""
         ...
 
 

@@ -125,6 +125,27 @@ class RelationalSession(ABC):
             relation, [sql.rows_sql(self.dialect, relation, t, chunk) for t in relation.tables]
         )
 
+    def fingerprinted_rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
+        """Rows with their fingerprints, each table by one statement and so one snapshot."""
+        statements = [
+            sql.fingerprinted_rows_sql(self.dialect, relation, table, chunk)
+            for table in relation.tables
+        ]
+        return pa.concat_tables([self._fingerprinted(relation, each) for each in statements])
+
+    def _fingerprinted(self, relation: Relation, statement: Statement) -> pa.Table:
+        raw = self.fetch_texts(statement, [*_row_names(relation), "f"])
+        whole = pc.cast(raw.column("f"), pa.int64())
+        if relation.deferred:
+            documents = [raw.column(f"c{i}").to_pylist() for i in relation.deferred]
+            folded = [
+                deferred.fold(part, list(row), relation)
+                for part, *row in zip(whole.to_pylist(), *documents, strict=True)
+            ]
+            whole = pa.chunked_array([pa.array(folded, pa.int64())])
+        rows = deferred.finish_rows(raw.drop_columns(["f"]), relation)
+        return rows.append_column("fingerprint", whole)
+
     def rows_between(self, relation: Relation, between: Between) -> pa.Table:
         """Rows by the relation's first column, in its order."""
         return self._rows(
@@ -158,24 +179,12 @@ class RelationalSession(ABC):
             return pa.concat_tables(parts)
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
-        names = [*_row_names(relation), "f"]
         parts = []
         for table in relation.tables:
             statement = sql.rows_by_fingerprint_sql(self.dialect, relation, table, fingerprints)
-            raw = self.fetch_texts(statement, names)
-            partial = pc.cast(raw.column("f"), pa.int64())
-            whole = partial
-            if relation.deferred:
-                documents = [raw.column(f"c{i}").to_pylist() for i in relation.deferred]
-                folded = [
-                    deferred.fold(part, list(row), relation)
-                    for part, *row in zip(partial.to_pylist(), *documents, strict=True)
-                ]
-                whole = pa.chunked_array([pa.array(folded, pa.int64())])
-            rows = deferred.finish_rows(raw.drop_columns(["f"]), relation).append_column(
-                "fingerprint", whole
-            )
-            parts.append(rows.filter(pc.is_in(whole, value_set=pa.array(fingerprints, pa.int64()))))
+            rows = self._fingerprinted(relation, statement)
+            wanted = pa.array(fingerprints, pa.int64())
+            parts.append(rows.filter(pc.is_in(rows.column("fingerprint"), value_set=wanted)))
         return pa.concat_tables(parts)
 
     def extent(self, relation: Relation) -> tuple[int, int] | None:

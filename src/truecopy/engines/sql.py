@@ -145,6 +145,14 @@ def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chun
     return _select(dialect, relation, table, chunk, _texts(dialect, relation))
 
 
+def fingerprinted_rows_sql(
+    dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk
+) -> Statement:
+    """The same with the fingerprint of each row, `f`, in the same statement."""
+    texts = f"{_texts(dialect, relation)}, {fingerprint_sql(dialect, relation)} AS f"
+    return _select(dialect, relation, table, chunk, texts)
+
+
 def rows_by_key_sql(
     dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]
 ) -> Statement:
@@ -264,6 +272,21 @@ def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str | None]) 
     condition, values = _key_condition(dialect, relation, key)
     return Statement(
         f"DELETE FROM {table_sql(dialect, _only_table(relation))} WHERE {condition}", tuple(values)
+    )
+
+
+def delete_keys_sql(
+    dialect: Dialect, relation: Relation, keys: Sequence[Sequence[str]]
+) -> Statement:
+    """The rows with these keys, listed; for lists so short that the key's index is used."""
+    names = _key_names(dialect, relation)
+    found = [_key_parameters(dialect, relation, key) for key in keys]
+    row = "({})" if relation.key_width > 1 else "{}"
+    listed = ", ".join(row.format(", ".join(places)) for places, _ in found)
+    return Statement(
+        f"DELETE FROM {table_sql(dialect, _only_table(relation))}"
+        f" WHERE {row.format(', '.join(names))} IN ({listed})",
+        tuple(value for _, values in found for value in values),
     )
 
 
