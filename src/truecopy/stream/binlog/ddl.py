@@ -14,8 +14,8 @@ _TABLE = rf"(?:{_NAME}\s*\.\s*)?{_NAME}"
 _COMMENT = re.compile(r"\s*(?:/\*(?![!M]).*?\*/|--[ \t][^\n]*\n|#[^\n]*\n)", re.DOTALL)
 _HARMLESS = re.compile(
     r"(CREATE|ALTER|DROP)\s+(OR\s+REPLACE\s+)?((DEFINER|ALGORITHM|SQL|AGGREGATE)\b.*?\b)?"
-    r"(VIEW|TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SERVER|TABLESPACE|SEQUENCE|PACKAGE)\b"
-    r"|(GRANT|REVOKE|ANALYZE|OPTIMIZE|REPAIR|FLUSH|SET|SAVEPOINT|RELEASE|BEGIN|COMMIT|XA|CREATE\s+DATABASE"
+    r"(VIEW|TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SERVER|TABLESPACE|PACKAGE)\b"
+    r"|(GRANT|REVOKE|ANALYZE|OPTIMIZE|REPAIR|FLUSH|SET|SAVEPOINT|ROLLBACK|RELEASE|BEGIN|COMMIT|XA|CREATE\s+DATABASE"
     r"|CREATE\s+SCHEMA|ALTER\s+DATABASE|ALTER\s+SCHEMA|CREATE\s+TEMPORARY|DROP\s+TEMPORARY)\b",
     re.IGNORECASE | re.DOTALL,
 )
@@ -50,6 +50,10 @@ _RENAME_PAIR = re.compile(rf"{_TABLE}\s+(?:(?:NO)?WAIT\s+(?:\d+\s+)?)?TO\s+{_TAB
 _LISTED_TABLE = re.compile(
     rf"{_TABLE}(?=\s*(?:,|$|/\*|RESTRICT|CASCADE|WAIT|NOWAIT))", re.IGNORECASE
 )
+_SEQUENCE = re.compile(
+    rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?{_TABLE}",
+    re.IGNORECASE,
+)
 _DROP_DATABASE = re.compile(
     rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}", re.IGNORECASE
 )
@@ -63,7 +67,7 @@ class Statement:
 
     Attributes:
         kind: `rows` (changes of rows, logged as a statement), `create`, `alter`, `drop`, `rename`,
-            `truncate`, `index`, `harmless`, or `unknown`.
+            `truncate`, `index`, `sequence`, `harmless`, or `unknown`.
         tables: The tables whose definition it changes, as database and name; `*` for all of a database.
         renamed: Old and new names, one renaming after the other.
         rest: For `alter` and `index`: the clauses.
@@ -101,6 +105,8 @@ def parse_statement(text: str, database: str) -> Statement:
             for pair in _RENAME_PAIR.finditer(sql[match.end() :])
         )
         return Statement("rename", tuple(name for pair in pairs for name in pair), pairs)
+    if match := _SEQUENCE.match(sql):
+        return Statement("sequence", (_name(match, database),))
     if match := _DROP_DATABASE.match(sql):
         return Statement("drop", ((_unquoted(match[1], match[2]), "*"),), empties=True)
     if _HARMLESS.match(sql) or not sql:

@@ -123,9 +123,9 @@ class BinlogLog:
         low = bisect_left(files, True, key=lambda file: not is_early(file))
         while low > 1 and not is_early(files[low - 2]):
             low -= 1
-        if low == 0 and not _is_complete(self.oldest()) and self._begins_at(files[0]) >= at:
+        if low == 0 and not _is_complete(self.oldest()):
             raise LogGone(
-                f"no log of {self._endpoint} reaches back to that time: its oldest file is {files[0].name}"
+                f"no log of {self._endpoint} reaches back to that time for sure: its oldest file is {files[0].name}"
             )
         mark = self._server.start_of(files[max(low - 1, 0)])
         with self._walk(mark) as walked:

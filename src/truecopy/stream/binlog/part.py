@@ -18,6 +18,7 @@ from truecopy.stream.binlog.decoder import Decoder
 from truecopy.stream.binlog.events import Query
 from truecopy.stream.binlog.logged_table import LoggedTable
 from truecopy.stream.binlog.place import Place, file_number
+from truecopy.stream.binlog.schemas import is_sequence
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
 from truecopy.stream.binlog.wire import dump
@@ -157,6 +158,8 @@ class _Reading:
             raise CannotFinish(
                 f"the definition of {database}.{table} at {self._part.start.position} is not known"
             )
+        if is_sequence(definition):
+            return None
         return LoggedTable(parse_table_map(raw), definition, self._part.wanted.keys_only)
 
     def _add(self, source: LoggedTable, kind: RowsKind, buf: bytes, start: int, end: int) -> None:

@@ -16,8 +16,10 @@ def missing(server: Server, wanted: Wanted) -> list[str]:
     """A line for each thing that is missing, with its remedy."""
     found = _settings(server, wanted)
     found += _rights(server)
-    if server.is_mariadb and wanted.settings.get("cascades") != "target":
-        found += _cascades(server, wanted)
+    if server.is_mariadb:
+        found += _versioned(server, wanted)
+        if wanted.settings.get("cascades") != "target":
+            found += _cascades(server, wanted)
     return found
 
 
@@ -82,4 +84,16 @@ def _cascades(server: Server, wanted: Wanted) -> list[str]:
         f" {table} out, drop the rule, or say cascades=target when the target has the same foreign keys"
         for schema, table, name, delete, update in rows
         if (delete in _CASCADES or update in _CASCADES) and choice.wants(schema, table)
+    ]
+
+
+def _versioned(server: Server, wanted: Wanted) -> list[str]:
+    rows = server.ask(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED'"
+    )
+    choice = Choice(wanted.tables, server.endpoint.database)
+    return [
+        f"{schema}.{table} is system-versioned, and its log tells of its history as well as of its rows: leave it out"
+        for schema, table in rows
+        if choice.wants(schema, table)
     ]

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from truecopy.engines.mysql import MySQL
+from truecopy.engines.protocols import Statement as Sql
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.table import TableName
+from truecopy.model.table import Column, TableName
+from truecopy.model.types import Integer
 from truecopy.stream.binlog.ddl import Name, Statement
 from truecopy.stream.binlog.full_metadata import Charsets, agrees, charsets_of, from_metadata
 from truecopy.stream.binlog.table_map import TableMap
@@ -24,6 +26,11 @@ from truecopy.stream.binlog.take_back import take_back
 
 Later = Callable[[], list[Statement]]
 """The statements between the rows and now, in the order of the log."""
+
+_SEQUENCE_COLUMNS = (
+    *("next_not_cached_value", "minimum_value", "maximum_value", "start_value"),
+    *("increment", "cache_size", "cycle_option", "cycle_count"),
+)
 
 
 class Schemas:
@@ -117,9 +124,13 @@ def _look_back(session: MySQL, table_map: TableMap, later: Later) -> tuple[Defin
         if len(later()) == len(statements):
             break
     if definition is None:
+        if any(
+            _touches(statement, name) for statement in statements if statement.kind == "sequence"
+        ):
+            return _sequence(table_map.name), ""
         return None, "it does not exist any more"
     for statement in reversed(statements):
-        if not _touches(statement, name):
+        if not _touches(statement, name) or statement.kind == "sequence":
             continue
         before = take_back(definition, statement)
         if before is None:
@@ -143,12 +154,39 @@ def _renamed_from(name: Name, statement: Statement) -> Name:
     return name
 
 
+def is_sequence(definition: Definition) -> bool:
+    """MariaDB logs what a sequence hands out like the rows of a table."""
+    return definition.names == _SEQUENCE_COLUMNS
+
+
+def _sequence(name: str) -> Definition:
+    natives = {"cycle_option": "tinyint"}
+    columns = (Column(c, Integer(), natives.get(c, "bigint")) for c in _SEQUENCE_COLUMNS)
+    return Definition(name, tuple(columns))
+
+
 def _present(session: MySQL, name: Name) -> Definition | None:
     try:
         table = session.describe(TableName(*name))
     except UsageError:
         return None
+    if _system_versioned(session, name):
+        raise CannotFinish(
+            f"{table.name} on {session.endpoint} is system-versioned, and its log tells of its history as well as of"
+            " its rows: leave it out (--tables)"
+        )
     return Definition(str(table.name), table.columns, table.keys[0] if table.keys else ())
+
+
+def _system_versioned(session: MySQL, name: Name) -> bool:
+    rows = session.fetch(
+        Sql(
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+            " AND table_type = 'SYSTEM VERSIONED'",
+            name,
+        )
+    )
+    return bool(rows)
 
 
 def _touches(statement: Statement, name: Name) -> bool:
