@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from truecopy import spark as spark_settings
 from truecopy.cli.demo import demo
 from truecopy.cli.stream import stream
+from truecopy.cli.task import task_app
 from truecopy.cli.token import token_app
 from truecopy.cli.verify import verify
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
@@ -32,6 +33,7 @@ app.command()(verify)
 app.command()(stream)
 app.command()(demo)
 app.add_typer(token_app)
+app.add_typer(task_app)
 
 
 def _version(wanted: bool) -> None:

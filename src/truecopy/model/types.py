@@ -227,13 +227,13 @@ _NAMES: dict[str, Type] = {
 
 
 def parse_type(name: str) -> Type:
-    """The type that a user names in `--cast COLUMN=TYPE`."""
+    """The type that a user names, in `--cast COLUMN=TYPE` or in a task file."""
     word = name.strip().lower()
     if match := re.fullmatch(r"decimal\((\d+)\)", word):
         return Decimal(int(match[1]))
     if word not in _NAMES:
         known = ", ".join([*_NAMES, "decimal(SCALE)"])
-        raise UsageError(f"unknown type {name!r} in --cast; known are {known}")
+        raise UsageError(f"unknown type {name!r}; known are {known}")
     return _NAMES[word]
 
 

@@ -1,0 +1,1 @@
+"""Tasks: the file that describes one, and its life."""

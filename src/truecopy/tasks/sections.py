@@ -1,0 +1,137 @@
+"""The parts of a task file about the work itself: proof, ceilings, Spark, the stream, the cutover."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from truecopy.tasks.ends import Address
+from truecopy.tasks.values import DayHours, Duration, SecretText, Section, Size
+
+
+class Continuous(Section):
+    """Every replicated change is checked on the target."""
+
+    short: ClassVar = {"type": "boolean"}
+
+    mode: Literal["full", "fast"] = "full"
+    """`full` compares all columns, `fast` whether the row is there."""
+    validate_interval: Duration = 10.0
+    """Time between two tries of a row that failed."""
+    row_error_delay: Duration = 1800.0
+    """How long a row may fail before it is an error."""
+    initial_delay: Duration = 0.0
+    """No errors before this time has passed, or validation has caught up once."""
+    batch_rows: Annotated[int, Field(ge=1)] = 1000
+    """Keys that one question to the target asks for."""
+    images: Annotated[int, Field(ge=1)] = 16
+    """Recent images of a pending row that the target may equal."""
+    max_pending_rows: Annotated[int, Field(ge=1)] = 10_000_000
+    """Validation stops itself above this."""
+    max_pending_bytes: Size = 500 << 20
+    """Validation stops itself above this."""
+
+
+def _on_or_off(data: object) -> object:
+    return {} if data is True else None if data is False else data
+
+
+class Verify(Section):
+    """How the copy is proved."""
+
+    inline: bool = True
+    """Compare the digest of each chunk before it is committed, and of changed rows again later."""
+    iterative: bool = False
+    """Compare all rows after the copy, and what differs or changed again until nothing is left."""
+    checksum: bool = False
+    """Compare a digest of each whole table at the cutover."""
+    target: bool = False
+    """Read the target's own log: a write that is not ours fails the run."""
+    continuous: Annotated[Continuous | None, BeforeValidator(_on_or_off)] = None
+    """Check every replicated change, for as long as the task runs."""
+
+
+class Throttle(Section):
+    """What the work may take from a production database; can be changed while it runs."""
+
+    rate: Annotated[int, Field(ge=1)] | None = None
+    """Rows per second that are read; none: as fast as it goes."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """Connections to each end at the same time; none: one per core."""
+    statement_seconds: Duration = 1.0
+    """What one statement should take at most; chunks shrink to it."""
+    replicas: tuple[Address, ...] = ()
+    """Replicas whose lag pauses the work."""
+    max_lag: Duration = 1.0
+    """Lag of a replica above which the work pauses."""
+    hours: tuple[DayHours, ...] = ()
+    """Parts of the day in which rows are copied; none: always. Replication goes on at any hour."""
+    timezone: str = "UTC"
+    """The zone of `hours`."""
+
+
+class Chunks(Section):
+    """How tables are cut for the copy."""
+
+    rows: Annotated[int, Field(ge=1)] | None = None
+    """Rows of a chunk; none: by `bytes`."""
+    bytes: Size = 16 << 20
+    """Size of a chunk, by the average row."""
+
+
+class Spark(Section):
+    """Where the work runs."""
+
+    master: str | None = None
+    """`local[*]`, `spark://…`, `yarn`, `k8s://…`; none: all cores of this machine."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of Spark by name, over those that Truecopy makes."""
+
+
+class Stream(Section):
+    """How changes are read."""
+
+    shard: str | None = None
+    """The name that tokens carry; the same for a primary and its replicas. None: the database's name."""
+    max_bytes: Size = 64 << 20
+    """The most that one batch reads of a log; the least is one transaction."""
+    parts: Annotated[int, Field(ge=0)] = 0
+    """Spark partitions per shard and batch; 0: one per core."""
+    skew: Duration = 2.0
+    """How far a shard may be ahead of the slowest one."""
+    max_lag: Duration = 60.0
+    """Lag at which a server of a shard is left for another one."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of the source's engine, as of `truecopy stream --set`."""
+
+
+class Cutover(Section):
+    """How the target takes over."""
+
+    lock: Literal["tables", "read-only", "none"] = "tables"
+    """How writers of the source are held off: table locks, a read-only server, or by somebody else."""
+    max_lag: Duration = 5.0
+    """The lag below which the cutover begins."""
+    max_downtime: Duration = 60.0
+    """After this time the cutover is given up and writers are let in again."""
+    sequences: bool = True
+    """Set sequences and AUTO_INCREMENT of the target."""
+    reverse: bool = True
+    """Start the reverse direction, so that there is a way back."""
+
+
+class Webhook(Section):
+    """Who is told of a change of state."""
+
+    short: ClassVar = {"type": "string", "pattern": "^https?://"}
+
+    url: SecretText
+    """An HTTP address that takes JSON. Treated as a secret, since many hold a token."""
+    events: tuple[Literal["state", "error", "cutover"], ...] = ("state", "error", "cutover")
+    """What is told."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, data: object) -> object:
+        return {"url": data} if isinstance(data, str) else data
