@@ -18,8 +18,8 @@ def missing(server: Server, wanted: Wanted) -> list[str]:
     found += _rights(server)
     if server.is_mariadb:
         found += _versioned(server, wanted)
-        if wanted.settings.get("cascades") != "target":
-            found += _cascades(server, wanted)
+    if not server.logs_cascades and wanted.settings.get("cascades") != "target":
+        found += _cascades(server, wanted)
     return found
 
 
@@ -72,7 +72,7 @@ def _current_user(server: Server) -> str:
 
 
 def _cascades(server: Server, wanted: Wanted) -> list[str]:
-    """MariaDB does not log the rows that a foreign key changes: such a stream would lose them."""
+    """Rows that a foreign key changes, and the server does not log, would be lost to the stream."""
     rows = server.ask(
         "SELECT constraint_schema, table_name, constraint_name, delete_rule, update_rule"
         " FROM information_schema.referential_constraints"
@@ -80,7 +80,7 @@ def _cascades(server: Server, wanted: Wanted) -> list[str]:
     choice = Choice(wanted.tables, server.endpoint.database)
     return [
         f"the foreign key {name} of {schema}.{table} changes rows by itself (ON"
-        f" {'DELETE ' + delete if delete in _CASCADES else 'UPDATE ' + update}), which MariaDB does not log: leave"
+        f" {'DELETE ' + delete if delete in _CASCADES else 'UPDATE ' + update}), which the server does not log: leave"
         f" {table} out, drop the rule, or say cascades=target when the target has the same foreign keys"
         for schema, table, name, delete, update in rows
         if (delete in _CASCADES or update in _CASCADES) and choice.wants(schema, table)

@@ -65,6 +65,11 @@ class Server:
         return self.is_mariadb or str(self.setting("gtid_mode")).upper() in ("ON", "ON_PERMISSIVE")
 
     @cached_property
+    def logs_cascades(self) -> bool:
+        """Whether rows that foreign keys change are logged: since MySQL 9.6, unless InnoDB still does it."""
+        return not self.is_mariadb and self.setting("innodb_native_foreign_keys") == "OFF"
+
+    @cached_property
     def name(self) -> str:
         """What tells this server from others, so that a place is never looked up on the wrong one."""
         name = MARIADB_NAME if self.is_mariadb else MYSQL_NAME
@@ -130,6 +135,7 @@ class Server:
             if self.is_mariadb
             else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
         )
+        self.ask("SELECT 1")  # one that is dead is not one that has no source
         for command in names:
             try:
                 rows = self.ask_named(command)
