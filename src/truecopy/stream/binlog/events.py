@@ -33,6 +33,8 @@ _PACKET_AND_HEADER = 5 + _HEADER
 _LONGEST = 0xFFFFFF
 _ARTIFICIAL, _MAY_BE_IGNORED = 0x20, 0x80
 _NEWEST = TAGGED_GTID
+# The checksum of anything that is followed by its own checksum.
+_WITH_ITS_CHECKSUM = 0x2144DF1C
 
 
 class Event(NamedTuple):
@@ -87,7 +89,7 @@ def events(
         if kind == FORMAT_DESCRIPTION:
             # It says whether the events of its file have checksums, and has room for one in any case.
             checksum, stop = 4 if buf[end - 5] == 1 else 0, end - 4
-        if checksum and verify and crc(view[at + 5 : stop]) != _checksum(buf, stop):
+        if checksum and verify and crc(view[at + 5 : end]) != _WITH_ITS_CHECKSUM:
             raise CannotFinish(
                 f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
                 " from it, is damaged"
@@ -104,10 +106,6 @@ def events(
                 yield inner[0], inner[1], inner[2], end_at, inner[4], inner[5], inner[6]
         else:
             yield kind, when, server, end_at, buf, start, stop
-
-
-def _checksum(buf: bytes, at: int) -> int:
-    return int.from_bytes(buf[at : at + 4], "little")
 
 
 def _length(buf: bytes, at: int) -> int:

@@ -12,6 +12,8 @@ from truecopy.stream.binlog.table_map import TableMap
 from truecopy.stream.binlog.walk import DELETED, INSERTED, PARTLY_UPDATED, RowsKind
 from truecopy.stream.rows import Run
 
+_NONE: tuple[bytes, Decoder | None] = (b"", None)
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -40,6 +42,7 @@ class LoggedTable:
         self._keys_only = keys_only
         self._bitmap = (len(table_map.columns) + 7) // 8
         self._decoders: dict[tuple[bytes, str], Decoder] = {}
+        self._last: dict[RowsKind, tuple[bytes, Decoder | None]] = {}
 
     def _decoder(self, bitmaps: bytes, change: str) -> Decoder:
         known = self._decoders.get((bitmaps, change))
@@ -71,10 +74,15 @@ class LoggedTable:
     ) -> tuple[Decoder, bytes, int, int]:
         """The decoder for a rows event, and the memory in which its rows are."""
         at = start + 8 if kind.header == 8 else start + 8 + buf[start + 8] + 256 * buf[start + 9]
-        columns, at = (buf[at], at + 1) if buf[at] < 251 else packed_integer(buf, at)
-        width = (columns + 7) // 8 << (kind.change not in (INSERTED, DELETED))
-        decoder = self._decoder(buf[at : at + width], kind.change)
-        at += width
+        # Event after event has the same columns in it: the same bytes in front of its rows.
+        front, decoder = self._last.get(kind, _NONE)
+        if not front or not buf.startswith(front, at):
+            columns, bitmaps = packed_integer(buf, at)
+            rows = bitmaps + ((columns + 7) // 8 << (kind.change not in (INSERTED, DELETED)))
+            front, decoder = buf[at:rows], self._decoder(buf[bitmaps:rows], kind.change)
+            self._last[kind] = front, decoder
+        assert decoder is not None
+        at += len(front)
         if kind.compressed:
             buf = decompress(buf, at, end)
             return decoder, buf, 0, len(buf)

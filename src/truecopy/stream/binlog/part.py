@@ -23,7 +23,7 @@ from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
 from truecopy.stream.binlog.wire import dump
 from truecopy.stream.log import Mark, Wanted
-from truecopy.stream.rows import ChangeRows, Run
+from truecopy.stream.rows import BATCH_BYTES, ChangeRows, Run, seldom_collected
 from truecopy.stream.tables import Choice
 
 _STATEMENT_ENDS = 1
@@ -58,9 +58,10 @@ class BinlogPart:
         for number, server in enumerate(self.servers, 1):
             given = False
             try:
-                for batch in _Reading(self, server).batches():
-                    given = True
-                    yield batch
+                with seldom_collected():
+                    for batch in _Reading(self, server).batches():
+                        given = True
+                        yield batch
             except CannotFinish:
                 if given or number == len(self.servers):
                     raise
@@ -108,21 +109,23 @@ class _Reading:
         order = self._part.first_order
         sources, tables = self._sources, self._tables
         reached, passed = end_of_part.reached, end_of_part.passed
+        last_offset, file = end_of_part.offset, ""
         for what, detail, buf, start, end in walked.steps():
             if what == walk.ROWS:
                 source = tables.get(buf[start : start + 6])
                 if source is not None:
                     self._add(source, detail, buf, start, end)
-                    if rows.full and self._seq:
+                    if rows.bytes >= BATCH_BYTES and self._seq:
                         self._close(walked, order)
                         yield rows.take()
                 if buf[start + 6] & _STATEMENT_ENDS:
                     self._note = None
             elif what == walk.TABLE:
                 raw = buf[start:end]
-                if raw not in sources:
-                    sources[raw] = self._source(raw)
-                tables[raw[:6]] = sources[raw]
+                try:
+                    tables[raw[:6]] = sources[raw]
+                except KeyError:
+                    tables[raw[:6]] = sources[raw] = self._source(raw)
             elif what == walk.END:
                 if self._seq:
                     self._close(walked, order)
@@ -131,13 +134,17 @@ class _Reading:
                         yield rows.take()
                 self._origin = self._note = None
                 order += 1
-                if reached():
+                if walked.offset >= last_offset and reached():
                     break
             elif what == walk.BEGIN:
-                if passed():
-                    break
+                # Only a new file can begin behind the end: in the old one the last END has told.
+                if walked.file is not file:
+                    file = walked.file
+                    if passed():
+                        break
             elif what == walk.NOTE:
-                self._note = _first_comment(buf, start, end)
+                if buf.startswith(b"/*", start):
+                    self._note = _first_comment(buf, start, end)
             elif what == walk.STATEMENT:
                 self._statement(detail)
         else:
@@ -271,6 +278,9 @@ class _Reading:
 
 
 class _End(Protocol):
+    offset: int
+    """No end of a transaction before this offset of its file can be the end."""
+
     def reached(self) -> bool:
         """Whether the last event ended at the end or behind it."""
         ...
@@ -285,7 +295,9 @@ class _EndByPlace:
 
     def __init__(self, walked: Walk, end: Place) -> None:
         self._walked = walked
-        self._file, self._offset, self._number = end.file, end.offset, end.order[0]
+        self._file, self._number = end.file, end.order[0]
+        # Files before the last one are gone through to their ends, whatever the offsets there.
+        self.offset = end.offset
 
     def reached(self) -> bool:
         return self._is_behind(self._walked.offset)
@@ -295,11 +307,13 @@ class _EndByPlace:
 
     def _is_behind(self, offset: int) -> bool:
         file = self._walked.file
-        return offset >= self._offset if file == self._file else file_number(file) > self._number
+        return offset >= self.offset if file == self._file else file_number(file) > self._number
 
 
 class _EndByPosition:
     """The end as a position; the walk passes over what is not in it."""
+
+    offset = 0
 
     def __init__(self, walked: Walk, end: str) -> None:
         self._walked = walked
@@ -314,7 +328,5 @@ class _EndByPosition:
 
 def _first_comment(buf: bytes, start: int, end: int) -> str | None:
     """The comment that a statement begins with: the mark of whoever wrote it."""
-    if not buf.startswith(b"/*", start):
-        return None
     stop = buf.find(b"*/", start + 2, end)
     return None if stop < 0 else buf[start + 2 : stop].decode("utf-8", "replace").strip()
