@@ -3,29 +3,40 @@
 An endpoint is a keyspace of one shard, so there is one kind of stream. Its offset holds a mark per
 shard. When the serving shards change, the shards that stop serving are read to their end; then, in one
 step that reads nothing, they leave the offset and the shards that took over enter it, at the place in
-their logs up to which filtered replication had brought them what was read.
+their logs up to which filtered replication had brought them what was read. A source that cannot be read
+any more is left where the stream stands: what is missing comes from the destinations.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.keyspace import Shard
+from truecopy.model.keyspace import Shard, parse_key_range
 from truecopy.model.position import contains, parse_position
-from truecopy.model.token import EventToken, KeyspacePosition
-from truecopy.stream.log import Lag, Mark, Part, Wanted
+from truecopy.model.token import CLOCK_BOUND, EventToken, KeyspacePosition
+from truecopy.stream.log import Lag, LogGone, Mark, Part, Wanted
 from truecopy.stream.parts import HeartbeatPart, ShardPart
 from truecopy.stream.request import Point, Request
-from truecopy.stream.shard import ShardLog
+from truecopy.stream.reshard import Hop, Standing, plan_hops
+from truecopy.stream.shard import PATIENCE_SECONDS, ShardLog
+
+SOURCE_SECONDS = 10.0
+"""How long a shard that stops serving is waited for, when it does not answer, before it is left as it is."""
+
+RESTART_MARGIN = timedelta(minutes=1)
+"""A log dates a transaction by its last statement's beginning: one that is committed now may be dated before."""
 
 _TURN_SECONDS = 0.02
 _UNREADABLE_SECONDS = 10.0
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Resharded(CannotFinish):
@@ -34,18 +45,28 @@ class Resharded(CannotFinish):
 
 @dataclass(frozen=True)
 class Offset:
-    """Where the stream of a keyspace stands; `beat` is the time of its last heartbeat, in microseconds."""
+    """Where the stream of a keyspace stands.
+
+    Attributes:
+        beat: The time of its last heartbeat, in microseconds.
+        left: Up to where it read shards that gave way to others: should they serve again, it goes on there.
+    """
 
     marks: Mapping[str, Mark]
     beat: int = 0
+    left: Mapping[str, Mark] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        return {"shards": {s: m.plain() for s, m in self.marks.items()}, "beat": self.beat}
+        plain: dict[str, Any] = {"shards": _plain(self.marks), "beat": self.beat}
+        return {**plain, "left": _plain(self.left)} if self.left else plain
 
     @classmethod
     def parse(cls, plain: Mapping[str, Any]) -> Offset:
-        marks = {shard: Mark(**mark) for shard, mark in plain["shards"].items()}
-        return cls(marks, plain.get("beat", 0))
+        marks, left = (
+            {shard: Mark(**mark) for shard, mark in plain.get(name, {}).items()}
+            for name in ("shards", "left")
+        )
+        return cls(marks, plain.get("beat", 0), left)
 
     def token(self) -> KeyspacePosition:
         """The printable form of where this is."""
@@ -61,15 +82,22 @@ class KeyspaceStream:
     """The driver's side of a stream; used by one thread."""
 
     def __init__(self, request: Request) -> None:
-        self._request = request
-        self._keyspace = request.keyspace()
-        self._stamp = self._file_stamp()
-        self._unreadable_since = 0.0
-        self._shards: dict[str, ShardLog] = {}
-        self._stops: dict[str, Mark] = {}
-        self._beat_at = time.monotonic()
         if request.is_keyspace and request.shard:
             raise UsageError("a keyspace's shards have names of their own: leave shard out")
+        self._request = request
+        # Before the file is read: what is written meanwhile is then seen as a change.
+        self._stamp = self._file_stamp()
+        self._keyspace = request.keyspace()
+        self._unreadable_since = 0.0
+        self._shards: dict[str, ShardLog] = {}
+        self._beat_at = time.monotonic()
+        # Of shards that stop serving: where they end, since when they do not answer, which are given up.
+        self._stops: dict[str, Mark] = {}
+        self._silent_since: dict[str, float] = {}
+        self._given_up: set[str] = set()
+        self._failing_since: float | None = None
+        # Of shards without news: where they stand, and up to when nothing can come from them any more.
+        self._idle: dict[str, tuple[str, int]] = {}
 
     def close(self) -> None:
         for shard in self._shards.values():
@@ -106,32 +134,32 @@ class KeyspaceStream:
         return Offset({log.name: _find_point(log, point) for log in self._serving()})
 
     def _resume(self, tokens: Mapping[str, EventToken]) -> Offset:
-        known = {self._name(shard) for shard in self._keyspace.shards}
-        for name in tokens:
-            if name not in known:
-                raise UsageError(
-                    f"the token is of shard {name}, and there is none of that name here"
-                )
-        times = [token.committed_at for token in tokens.values() if token.committed_at]
+        serving = {self._name(shard): shard for shard in self._wanted_shards()}
+        stood_on = {name: self._find(name) for name in tokens}
         marks = {}
-        shards = [shard for shard in self._keyspace.shards if self._name(shard) in tokens]
-        # A token of one shard says when the others are wanted from.
-        for serving in self._wanted_shards():
-            if serving not in shards and not any(
-                serving.key_range.overlaps(other.key_range) for other in shards
-            ):
-                shards.append(serving)
-        for shard in shards:
-            name = self._name(shard)
-            if name in tokens:
-                token = tokens[name]
-                mark = self._log(shard).seek(str(token.position))
-                marks[name] = replace(mark, committed_at=token.committed_at)
-            elif times:
-                marks[name] = self._log(shard).seek_time(min(times))
-            else:
-                raise UsageError(f"the token says nothing of shard {name}: use one of the keyspace")
+        for name, token in tokens.items():
+            position = str(token.position)
+            # A shard that gave way to others need not be there any more.
+            mark = self._log(serving[name]).seek(position) if name in serving else Mark(position)
+            marks[name] = replace(mark, committed_at=token.committed_at)
+        for name, shard in serving.items():
+            covered = any(shard.key_range.overlaps(other.key_range) for other in stood_on.values())
+            if name not in tokens and not covered:
+                marks[name] = self._seek_like(name, tokens)
         return Offset(marks)
+
+    def _seek_like(self, name: str, tokens: Mapping[str, EventToken]) -> Mark:
+        """Where a shard is wanted from that the tokens say nothing of: as much earlier as it may lag behind."""
+        times = [token.committed_at for token in tokens.values()]
+        if not all(times):
+            raise UsageError(f"the token says nothing of shard {name}: use one of the keyspace")
+        behind = timedelta(seconds=self._request.skew) + CLOCK_BOUND
+        at = min(times) - behind // _MICROSECOND
+        return _find_point(self._log(self._find(name)), max(at, 1))
+
+    def visible(self) -> Offset:
+        """Where a snapshot may start: everything before can be read in the tables."""
+        return Offset({log.name: log.visible() for log in self._serving()})
 
     def current(self) -> Offset:
         """The ends of the logs now."""
@@ -144,25 +172,28 @@ class KeyspaceStream:
     ) -> Offset:
         """The next offset, at most `max_bytes` further and not beyond `limit`; `start` when there are no news."""
         self._reload()
-        resharding = self._resharding(start)
-        if resharding is not None:
-            return resharding
+        if hopped := self._resharding_in_time(start, limit):
+            return hopped
         deadline = time.monotonic() + wait
         while True:
             marks = self._step(start, max_bytes, limit, self._turn(start, deadline))
             if marks != start.marks:
                 self._beat_at = time.monotonic()
-                return Offset(marks, start.beat)
+                return replace(start, marks=marks)
             if time.monotonic() >= deadline:
                 return self._beat(start)
 
     def has_reached(self, offset: Offset, limit: Offset) -> bool:
-        """Whether every shard of the offset is at the limit or beyond."""
-        return all(
-            _reached(mark, limit.marks[name])
-            for name, mark in offset.marks.items()
-            if name in limit.marks
-        )
+        """Whether every shard of the limit was read to there, or was left for others."""
+        return all(self._has_passed(offset, name, mark) for name, mark in limit.marks.items())
+
+    def _has_passed(self, offset: Offset, name: str, end: Mark) -> bool:
+        if name in offset.marks:
+            return _reached(offset.marks[name], end)
+        serving = {self._name(shard) for shard in self._wanted_shards()}
+        if name in serving:
+            return False  # the stream is on its way there
+        return name in offset.left or serving.issuperset(offset.marks)
 
     def _turn(self, start: Offset, deadline: float) -> float:
         """How long to wait for one shard: all the time for a single one, else each its turn."""
@@ -173,27 +204,86 @@ class KeyspaceStream:
         self, start: Offset, max_bytes: int, limit: Offset | None, turn: float
     ) -> dict[str, Mark]:
         budget = max(max_bytes // max(len(start.marks), 1), 1)
-        marks = {}
-        for name, mark in start.marks.items():
-            end = self._stops.get(name) or (limit.marks.get(name) if limit else None)
-            if end is not None and _reached(mark, end):
-                marks[name] = mark
-                continue
-            moved = self._log(self._find(name)).advance(mark, budget, turn)
-            marks[name] = _clip(moved, end) if end is not None else moved
-        return self._hold_back(start.marks, marks)
-
-    def _hold_back(self, before: Mapping[str, Mark], after: dict[str, Mark]) -> dict[str, Mark]:
-        """Leaves a shard where it was that would run too far ahead of the slowest one."""
-        moved = {name: mark for name, mark in after.items() if mark != before[name]}
-        if len(moved) < 2:
-            return after
-        slowest = min(mark.committed_at for mark in moved.values())
-        bound = slowest + int(self._request.skew * 1_000_000)
-        return {
-            name: before[name] if name in moved and before[name].committed_at > bound else mark
-            for name, mark in after.items()
+        limits = limit.marks if limit else {}
+        ends = {name: limits.get(name) or self._stops.get(name) for name in start.marks}
+        marks = {
+            name: self._move(name, mark, ends[name], budget, turn)
+            for name, mark in start.marks.items()
         }
+        if len(marks) == 1:
+            return marks
+        bound = self._slowest(start.marks, marks, ends) + int(self._request.skew * 1_000_000)
+        return {
+            name: self._hold_back(name, start.marks[name], mark, ends[name], bound)
+            for name, mark in marks.items()
+        }
+
+    def _move(self, name: str, mark: Mark, end: Mark | None, budget: int, turn: float) -> Mark:
+        if name in self._given_up or (end is not None and _reached(mark, end)):
+            return mark
+        try:
+            moved = self._log(self._find(name)).advance(mark, budget, turn)
+        except CannotFinish:
+            if end is None or end is not self._stops.get(name):
+                raise
+            self._given_up.add(name)
+            return mark
+        return moved if end is None else _clip(mark, moved, end)
+
+    # Skew
+
+    def _slowest(
+        self,
+        before: Mapping[str, Mark],
+        after: Mapping[str, Mark],
+        ends: Mapping[str, Mark | None],
+    ) -> int:
+        """The time up to which every shard was read."""
+        latest = max(mark.committed_at for mark in after.values())
+        times = [latest]
+        for name, mark in after.items():
+            end = ends[name]
+            is_at_end = name in self._given_up or (end is not None and _reached(mark, end))
+            if mark != before[name]:
+                times.append(mark.committed_at or latest)
+            elif not is_at_end:
+                times.append(self._quiet_until(name, mark, latest))
+        return min(times)
+
+    def _quiet_until(self, name: str, mark: Mark, latest: int) -> int:
+        """Up to when nothing can come any more from a shard that has no news; its log is asked if need be."""
+        position, until = self._idle.get(name, ("", 0))
+        known = max(until if position == mark.position else 0, mark.committed_at)
+        if latest <= known + int(self._request.skew * 1_000_000):
+            return known
+        try:
+            end = self._log(self._find(name)).current()
+        except CannotFinish:
+            return known
+        if not _reached(mark, end):
+            return known
+        # Others had got this far when its log had nothing more: what comes from now on is later.
+        self._idle[name] = mark.position, latest
+        return latest
+
+    def _hold_back(
+        self, name: str, before: Mark, after: Mark, end: Mark | None, bound: int
+    ) -> Mark:
+        """The furthest of the shard's steps that does not run ahead of the bound."""
+        if after == before or after.committed_at <= bound:
+            return after
+        if before.committed_at > bound:
+            return before
+        budget = after.written - before.written
+        while budget > 1:
+            budget //= 2
+            shorter = self._move(name, before, end, budget, 0.0)
+            if shorter == before:
+                return before
+            after = shorter
+            if after.committed_at <= bound or after.written - before.written > budget:
+                break
+        return after
 
     def _beat(self, start: Offset) -> Offset:
         period = self._request.heartbeat
@@ -226,53 +316,136 @@ class KeyspaceStream:
 
     def lag(self, offset: Offset) -> Lag:
         """Of the shard that is furthest behind in time, and the bytes of all."""
-        lags = [self._log(self._find(name)).lag(mark) for name, mark in offset.marks.items()]
+        lags = []
+        for name, mark in offset.marks.items():
+            # One that does not answer is told of by `advance`, if it still matters.
+            with suppress(CannotFinish):
+                lags.append(self._log(self._find(name)).lag(mark))
         return Lag(sum(lag.bytes for lag in lags), max((lag.seconds for lag in lags), default=0.0))
 
     def release(self, offset: Offset) -> None:
         """Nothing before this offset will be asked for again."""
         for name, mark in offset.marks.items():
-            if any(self._name(shard) == name for shard in self._keyspace.shards):
+            # What is not released now is released next time.
+            with suppress(CannotFinish):
                 self._log(self._find(name)).release(mark)
 
     # Reshards
 
-    def _resharding(self, start: Offset) -> Offset | None:
+    def _resharding_in_time(self, start: Offset, limit: Offset | None) -> Offset | None:
+        """The step to new shards; their servers may need a while."""
+        try:
+            hopped = self._resharding(start, limit)
+        except (LogGone, Resharded):
+            raise
+        except CannotFinish:
+            now = time.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+            if now - self._failing_since > PATIENCE_SECONDS:
+                raise
+            return None
+        self._failing_since = None
+        return hopped
+
+    def _resharding(self, start: Offset, limit: Offset | None) -> Offset | None:
         """The step from old shards to new ones, once all old ones of a group are read to their end."""
         serving = {self._name(shard): shard for shard in self._wanted_shards()}
-        leaving = [self._find(name) for name in start.marks if name not in serving]
+        leaving = {name: self._find(name) for name in start.marks if name not in serving}
+        self._forget_stops(leaving)
         if not leaving:
-            self._stops.clear()
             return None
-        arriving = [shard for name, shard in serving.items() if name not in start.marks]
-        for shard in leaving:
-            name = self._name(shard)
-            if name not in self._stops:
-                self._stops[name] = self._log(shard).current()
-        for group in _groups(leaving, arriving):
-            sources = {self._name(s): s for s in group if s in leaving}
-            if all(_reached(start.marks[name], self._stops[name]) for name in sources):
-                return self._hop(start, sources, [s for s in group if s in arriving])
+        read = [
+            shard
+            for name, shard in leaving.items()
+            if self._is_read(name, start.marks[name], limit)
+        ]
+        if not read:
+            return None
+        standing = Standing(
+            tuple(leaving.values()),
+            tuple(shard for name, shard in serving.items() if name in start.marks),
+            tuple(shard for name, shard in serving.items() if name not in start.marks),
+            tuple(
+                s for s in self._keyspace.shards if s not in (*leaving.values(), *serving.values())
+            ),
+            self._request.key_range,
+        )
+        for hop in plan_hops(standing, self._fed_by):
+            if set(read).issuperset(hop.sources):
+                return self._hop(start, hop)
         return None
 
-    def _hop(
-        self, start: Offset, sources: Mapping[str, Shard], destinations: Sequence[Shard]
-    ) -> Offset:
+    def _forget_stops(self, leaving: Collection[str]) -> None:
+        """A shard that serves again has no end."""
+        for name in self._stops.keys() - leaving:
+            del self._stops[name]
+        self._given_up.intersection_update(leaving)
+        for name in self._silent_since.keys() - leaving:
+            del self._silent_since[name]
+
+    def _is_read(self, name: str, mark: Mark, limit: Offset | None) -> bool:
+        """Whether a shard that stops serving was read to its end, or cannot be read any more."""
+        if name in self._given_up:
+            return True
+        if name not in self._stops:
+            try:
+                self._stops[name] = self._log(self._find(name)).current()
+            except CannotFinish:
+                now = time.monotonic()
+                is_patient = now - self._silent_since.setdefault(name, now) < SOURCE_SECONDS
+                if limit is not None and name in limit.marks:
+                    raise  # its end was asked for, and only it has that end
+                if self._find(name).servers and is_patient:
+                    return False
+                self._given_up.add(name)
+                return True
+        return _reached(mark, self._stops[name])
+
+    def _fed_by(self, shard: Shard) -> Collection[str] | None:
+        try:
+            return self._log(shard).fed_by()
+        except CannotFinish:
+            if shard.serving:
+                raise
+            return ()  # an old shard that is not there any more leads nowhere
+
+    def _hop(self, start: Offset, hop: Hop) -> Offset:
+        sources = {self._name(shard): shard for shard in hop.sources}
         if self._request.stop_on_reshard:
-            names = ", ".join(self._name(shard) for shard in destinations)
+            names = ", ".join(self._name(shard) for shard in hop.destinations)
             raise Resharded(
                 f"the keyspace {self._keyspace.name} was resharded: {', '.join(sources)} gave way to {names};"
                 f" everything up to {start.token()} was given"
             )
-        marks = {name: mark for name, mark in start.marks.items() if name not in sources}
-        for shard in destinations:
+        entered = {}
+        for shard in hop.destinations:
             origins = {
                 name: start.marks[name].position
                 for name, source in sources.items()
                 if source.key_range.overlaps(shard.key_range)
             }
-            marks[self._name(shard)] = self._log(shard).seek_origin(origins)
-        return Offset(marks, start.beat)
+            entered[self._name(shard)] = self._enter(shard, origins, start.left)
+        return self._leave(start, sources, entered)
+
+    def _leave(self, start: Offset, names: Collection[str], entered: Mapping[str, Mark]) -> Offset:
+        """The offset without some shards and with others, which remembers where it left the former."""
+        marks = {name: mark for name, mark in start.marks.items() if name not in names}
+        marks.update(entered)
+        known = {self._name(shard) for shard in self._keyspace.shards} - marks.keys()
+        left = {**start.left, **{name: start.marks[name] for name in names}}
+        return Offset(marks, start.beat, {n: m for n, m in left.items() if n in known})
+
+    def _enter(self, shard: Shard, origins: Mapping[str, str], left: Mapping[str, Mark]) -> Mark:
+        """Where a destination is read from; not before the point up to which it was read when it served before."""
+        before = left.get(self._name(shard))
+        try:
+            mark = self._log(shard).seek_origin(origins)
+        except LogGone:
+            if before is None:
+                raise
+            return before
+        return before if before is not None and _reached(before, mark) else mark
 
     def _reload(self) -> None:
         stamp = self._file_stamp()
@@ -290,14 +463,14 @@ class KeyspaceStream:
         self._unreadable_since = 0.0
         self._stamp = stamp
 
-    def _file_stamp(self) -> tuple[int, int]:
+    def _file_stamp(self) -> tuple[int, ...]:
         if not self._request.is_keyspace:
-            return 0, 0
+            return ()
         try:
             stat = Path(self._request.endpoint).stat()
         except OSError:
-            return 0, 0
-        return stat.st_mtime_ns, stat.st_size
+            return ()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     # Shards
 
@@ -312,21 +485,28 @@ class KeyspaceStream:
         return shard.name if self._request.is_keyspace else self._request.name
 
     def _find(self, name: str) -> Shard:
+        """A shard by its name; one that was taken out of the file is known by its key range alone."""
         for shard in self._keyspace.shards:
             if self._name(shard) == name:
                 return shard
-        raise UsageError(
-            f"the stream stands on shard {name}, which the keyspace {self._keyspace.name} does not have any more:"
-            " keep old shards in the file, with serving: false, until the stream has left them"
-        )
+        unknown = UsageError(f"the token is of shard {name}, and there is none of that name here")
+        if not self._request.is_keyspace:
+            raise unknown
+        try:
+            return Shard(parse_key_range(name), (), serving=False)
+        except UsageError:
+            raise unknown from None
 
     def _log(self, shard: Shard) -> ShardLog:
         name = self._name(shard)
-        if name not in self._shards:
-            servers = tuple(parse_endpoint(url) for url in shard.servers)
+        servers = tuple(parse_endpoint(url) for url in shard.servers)
+        known = self._shards.get(name)
+        if known is None or known.servers != servers:
+            if known is not None:
+                known.close()
             wanted = wanted_of(self._request, name)
-            self._shards[name] = ShardLog(servers, wanted, self._request.max_lag)
-        return self._shards[name]
+            known = self._shards[name] = ShardLog(servers, wanted, self._request.max_lag)
+        return known
 
 
 def wanted_of(request: Request, shard: str) -> Wanted:
@@ -335,9 +515,23 @@ def wanted_of(request: Request, shard: str) -> Wanted:
 
 
 def _find_point(log: ShardLog, point: str | int) -> Mark:
+    now = time.time_ns() // 1000
     if isinstance(point, int):
-        return log.seek_time(point)
-    return log.oldest() if point == "start" else log.current()
+        try:
+            mark = log.seek_time(point)
+        except LogGone as error:
+            when = datetime.fromtimestamp(point / 1e6, UTC).isoformat(timespec="seconds")
+            raise LogGone(f"no log of shard {log.name} reaches back to {when}: {error}") from None
+        # The same time leads to the same place again.
+        return replace(mark, committed_at=min(point, now - RESTART_MARGIN // _MICROSECOND))
+    mark = log.oldest() if point == "start" else log.current()
+    if mark.committed_at or (point == "start" and not _reached(mark, log.current())):
+        return mark
+    return replace(mark, committed_at=now - RESTART_MARGIN // _MICROSECOND)
+
+
+def _plain(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    return {shard: mark.plain() for shard, mark in marks.items()}
 
 
 def _reached(mark: Mark, end: Mark) -> bool:
@@ -349,18 +543,16 @@ def _reached(mark: Mark, end: Mark) -> bool:
         return False
 
 
-def _clip(mark: Mark, end: Mark) -> Mark:
-    """The end itself where the mark is at it or beyond; the definitions of the mark hold there, too."""
-    if not _reached(mark, end):
-        return mark
-    return replace(end, schemas=mark.schemas, committed_at=end.committed_at or mark.committed_at)
-
-
-def _groups(leaving: Iterable[Shard], arriving: Iterable[Shard]) -> list[list[Shard]]:
-    """Shards that hang together by overlapping: each group can hop on its own."""
-    groups: list[list[Shard]] = []
-    for shard in (*leaving, *arriving):
-        touching = [g for g in groups if any(s.key_range.overlaps(shard.key_range) for s in g)]
-        groups = [g for g in groups if g not in touching]
-        groups.append([s for g in touching for s in g] + [shard])
-    return groups
+def _clip(before: Mark, moved: Mark, end: Mark) -> Mark:
+    """The end itself where the moved mark is at it or beyond; the definitions there hold here, too."""
+    if not _reached(moved, end):
+        return moved
+    if moved.position == end.position:
+        return moved
+    # Its time is that of the last transaction before it, which is not earlier than that of the start.
+    return replace(
+        end,
+        schemas=moved.schemas,
+        written=moved.written,
+        committed_at=end.committed_at or before.committed_at,
+    )

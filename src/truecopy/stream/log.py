@@ -178,6 +178,19 @@ def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:
         from truecopy.stream.polling import open_polling  # it builds on this module
 
         return open_polling(endpoint, wanted)
+@runtime_checkable
+class Fed(Protocol):
+    """A log whose server can say what filtered replication has brought it."""
+
+    def fed_by(self) -> Mapping[str, str]:
+        """The source shards, and the last position that was applied of each."""
+        ...
+
+    def fed_since(self) -> int:
+        """When the first row was written here, by the copy or by replication; microseconds, 0 when not known."""
+        ...
+
+
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if endpoint.scheme not in known:
         raise UsageError(

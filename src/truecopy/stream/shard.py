@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.position import contains, parse_position
 from truecopy.stream.log import (
     ChangeLog,
+    Fed,
     Follows,
+    KnowsVisible,
     Lag,
     LogGone,
     Mark,
@@ -22,6 +25,10 @@ from truecopy.stream.log import (
 )
 
 HEALTH_SECONDS = 5.0
+"""How often the server in use is asked whether it is still current."""
+
+PATIENCE_SECONDS = 60.0
+"""How long a shard may have no server at all, as while one restarts, before its stream gives up."""
 
 T = TypeVar("T")
 
@@ -30,12 +37,13 @@ class ShardLog:
     """A shard's log (see `ChangeLog`), on whichever of its servers is healthy, current and reaches back far enough."""
 
     def __init__(self, servers: tuple[Endpoint, ...], wanted: Wanted, max_lag: float) -> None:
-        self._servers = servers
+        self.servers = servers
         self._wanted = wanted
         self._max_lag = max_lag
         self._at = 0
         self._log: ChangeLog | None = None
         self._checked_at = 0.0
+        self._failing_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -63,11 +71,31 @@ class ShardLog:
     def current(self) -> Mark:
         return self._use(lambda log: log.current())
 
+    def visible(self) -> Mark:
+        """A visibility point; of a log that is never ahead of its tables, the end."""
+        return self._use(
+            lambda log: log.visible() if isinstance(log, KnowsVisible) else log.current()
+        )
+
     def seek(self, position: str) -> Mark:
         return self._use(lambda log: log.seek(position))
 
     def seek_time(self, at: int) -> Mark:
-        return self._use(lambda log: log.seek_time(at))
+        """As of any log; refused where filtered replication filled the shard only after that time."""
+
+        def seek(log: ChangeLog) -> Mark:
+            if isinstance(log, Fed) and log.fed_by() and log.fed_since() > at:
+                raise LogGone(
+                    f"{self.servers[self._at]} was filled later, by filtered replication from"
+                    f" {', '.join(sorted(log.fed_by()))}"
+                )
+            return log.seek_time(at)
+
+        return self._use(seek)
+
+    def fed_by(self) -> Mapping[str, str] | None:
+        """The shards that filtered replication brought changes from, and how far; None where that is not known."""
+        return self._use(lambda log: log.fed_by() if isinstance(log, Fed) else None)
 
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
         def seek(log: ChangeLog) -> Mark:
@@ -81,7 +109,29 @@ class ShardLog:
         return self._use(seek)
 
     def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
-        return self._use(lambda log: log.advance(start, max_bytes, wait))
+        """As of any log; a shard none of whose servers can be read now has no news for a while."""
+
+        def advance(log: ChangeLog) -> Mark:
+            try:
+                return log.advance(start, max_bytes, wait)
+            except LogGone:
+                self._refuse_behind(log, start)
+                raise
+
+        try:
+            moved = self._use(advance)
+        except LogGone:
+            raise
+        except CannotFinish:
+            now = time.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+            if now - self._failing_since > PATIENCE_SECONDS:
+                raise
+            time.sleep(min(wait, PATIENCE_SECONDS))
+            return start
+        self._failing_since = None
+        return moved
 
     def split(self, start: Mark, end: Mark, parts: int) -> Sequence[Part]:
         return self._use(lambda log: log.split(start, end, parts))
@@ -92,47 +142,94 @@ class ShardLog:
     def release(self, mark: Mark) -> None:
         self._use(lambda log: log.release(mark))
 
-    def _use(self, action: Callable[[ChangeLog], T]) -> T:
-        """Runs an action on the log of the server in use; where that fails, on the next one's."""
-        failures: list[TruecopyError] = []
-        for _ in self._servers:
-            try:
-                return action(self._healthy())
-            except CannotFinish as error:
-                failures.append(error)
-                self._leave()
-        if all(isinstance(failure, LogGone) for failure in failures):
-            raise failures[0]
-        if len(failures) == 1:
-            raise failures[0]
-        reasons = "; ".join(str(failure) for failure in failures)
-        raise CannotFinish(f"no server of shard {self.name} can be streamed from: {reasons}")
+    # Which server
 
-    def _healthy(self) -> ChangeLog:
-        if self._log is None:
-            log = open_log(self._servers[self._at], self._for_server())
-            self._refuse_lagging(log)
-            self._log = log
-            self._checked_at = time.monotonic()
-        elif len(self._servers) > 1 and time.monotonic() - self._checked_at > HEALTH_SECONDS:
-            self._checked_at = time.monotonic()
-            self._refuse_lagging(self._log)
+    def _use(self, action: Callable[[ChangeLog], T]) -> T:
+        """Runs an action on the log of the server in use; where that fails, on the others'."""
+        failures: dict[int, CannotFinish] = {}
+        while True:
+            log = self._healthy(failures)
+            if log is None:
+                raise self._summary(failures)
+            try:
+                return action(log)
+            except CannotFinish as error:
+                failures[self._at] = error
+                self.close()
+
+    def _summary(self, failures: Mapping[int, CannotFinish]) -> CannotFinish:
+        reasons = list(failures.values())
+        if not reasons:
+            return CannotFinish(
+                f"the stream stands on shard {self.name}, which the keyspace does not have any more: keep old"
+                " shards in the file, with serving: false, until the stream has left them"
+            )
+        # "Too old" is the answer only where every server says so: another may come back.
+        if len(reasons) == 1 or all(isinstance(reason, LogGone) for reason in reasons):
+            return reasons[0]
+        said = "; ".join(str(reason) for reason in reasons)
+        return CannotFinish(f"no server of shard {self.name} can be streamed from: {said}")
+
+    def _healthy(self, failures: dict[int, CannotFinish]) -> ChangeLog | None:
+        """The log in use, or that of a server that has not failed; a current one before one that lags."""
+        if self._log is not None:
+            try:
+                if not self._is_due() or self._is_current(self._log):
+                    return self._log
+            except CannotFinish as error:
+                failures[self._at] = error
+                self.close()
+        lagging = self._move_to_current(failures)
+        if self._log is None and lagging:
+            # Better late than never: with the source gone, a replica that follows nobody has all there is.
+            self._choose(lagging[0], self._open(lagging[0]))
         return self._log
 
-    def _refuse_lagging(self, log: ChangeLog) -> None:
-        if len(self._servers) == 1 or not isinstance(log, Follows):
-            return  # there is none to go to
-        behind = log.behind()
-        where = self._servers[self._at]
-        if behind is None:
-            raise CannotFinish(f"{where} does not follow its source any more")
-        if behind > self._max_lag:
-            raise CannotFinish(f"{where} is {behind:.0f} s behind its source")
+    def _move_to_current(self, failures: dict[int, CannotFinish]) -> list[int]:
+        """Changes to the next server that is current, if there is one; gives back those that lag."""
+        lagging = []
+        for at in self._in_turn():
+            if at in failures or (at == self._at and self._log is not None):
+                continue
+            log = self._open(at)
+            try:
+                if self._is_current(log):
+                    self._choose(at, log)
+                    return []
+            except CannotFinish as error:
+                failures[at] = error
+            else:
+                lagging.append(at)
+            log.close()
+        return lagging
 
-    def _for_server(self) -> Wanted:
-        others = tuple(s for i, s in enumerate(self._servers) if i != self._at)
-        return replace(self._wanted, fallbacks=others)
+    def _open(self, at: int) -> ChangeLog:
+        others = tuple(server for i, server in enumerate(self.servers) if i != at)
+        return open_log(self.servers[at], replace(self._wanted, fallbacks=others))
 
-    def _leave(self) -> None:
+    def _choose(self, at: int, log: ChangeLog) -> None:
         self.close()
-        self._at = (self._at + 1) % len(self._servers)
+        self._at, self._log, self._checked_at = at, log, time.monotonic()
+
+    def _in_turn(self) -> list[int]:
+        count = len(self.servers)
+        return [(self._at + step) % count for step in range(count)]
+
+    def _is_due(self) -> bool:
+        return (
+            len(self.servers) > 1 and time.monotonic() - self._checked_at > HEALTH_SECONDS
+        )  # a single one is kept: there is none to go to
+
+    def _is_current(self, log: ChangeLog) -> bool:
+        self._checked_at = time.monotonic()
+        if len(self.servers) == 1 or not isinstance(log, Follows):
+            return True
+        behind = log.behind()
+        return behind is not None and behind <= self._max_lag
+
+    def _refuse_behind(self, log: ChangeLog, start: Mark) -> None:
+        """A server that has not yet got what the stream has given is no server whose log is gone."""
+        end = log.current()
+        if not contains(parse_position(end.position), parse_position(start.position)):
+            where = self.servers[self._at]
+            raise CannotFinish(f"{where} is at {end.position}, behind the stream")

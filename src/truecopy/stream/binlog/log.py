@@ -15,12 +15,11 @@ from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import ORIGIN_TABLE, Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError, UsageError
-from truecopy.model.position import FilePosition, Position, contains, parse_position
+from truecopy.model.position import FilePosition, contains, parse_position
 from truecopy.model.table import TableName
 from truecopy.stream.binlog import walk
 from truecopy.stream.binlog.events import events, first_time
-from truecopy.stream.binlog.logged_table import Origin
-from truecopy.stream.binlog.origins import recorded_origins
+from truecopy.stream.binlog.origins import changing_transactions
 from truecopy.stream.binlog.part import BinlogPart
 from truecopy.stream.binlog.place import Place, file_number
 from truecopy.stream.binlog.rights import missing
@@ -31,6 +30,7 @@ from truecopy.stream.binlog.walk import Walk, now
 from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
 from truecopy.stream.tables import Choice
+from truecopy.stream.origins import Applied, hop_point
 
 _SECOND = 1_000_000
 # Transactions and files are logged with the time at which the statement began: a search by time starts
@@ -207,51 +207,49 @@ class BinlogLog:
         return self._server.behind()
 
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
-        """Scans the log for what filtered replication recorded; the earliest answer of all sources wins."""
-        wanted = {shard: parse_position(position) for shard, position in origins.items()}
+        """Scans the log for what filtered replication recorded."""
         oldest = self.oldest()
-        # Of each source: where the log stands after the last of its transactions that is contained.
-        limits: dict[str, tuple[int, Mark]] = {}
-        beyond: set[str] = set()
-        applied, recorded = self._recorded_origins(oldest)
-        for number, (origin, mark) in enumerate(recorded):
-            shard = origin.shard
-            if shard in wanted and shard not in beyond:
-                if contains(wanted[shard], parse_position(origin.position)):
-                    limits[shard] = number, mark
-                else:
-                    beyond.add(shard)
-        for shard, position in wanted.items():
-            if shard in limits:
-                continue
-            is_contained = shard in applied and contains(position, applied[shard])
-            if _is_complete(oldest):
-                limits[shard] = -1, oldest
-            elif not is_contained:
-                raise LogGone(
-                    f"the log of {self._endpoint} starts after what was replicated from shard {shard} at"
-                    f" {origins[shard]}: keep logs longer, or let the shards serve later"
-                )
-        return min(limits.values(), key=lambda limit: limit[0])[1] if limits else self.current()
+        applied = self.fed_by()
+        return hop_point(
+            self._changing_transactions(oldest) if applied else (),
+            origins,
+            applied,
+            oldest,
+            _is_complete(oldest),
+            str(self._endpoint),
+        )
 
-    def _recorded_origins(
-        self, start: Mark
-    ) -> tuple[dict[str, Position], Iterator[tuple[Origin, Mark]]]:
-        """What was applied last from each source, and all that the log has of it."""
-        name = TableName(self._endpoint.database, ORIGIN_TABLE)
+    def _changing_transactions(self, start: Mark) -> Iterator[Applied]:
         with MySQL(self._endpoint) as session:
-            table = session.describe(name)
-            rows = session.fetch(
-                Statement(f"SELECT shard, position FROM {table_sql(session.dialect, name)}")
-            )
-        applied = {str(shard): parse_position(str(position)) for shard, position in rows}
-        definition = Definition(str(name), table.columns, table.keys[0] if table.keys else ())
-        return applied, self._origins_in_log(start, definition)
-
-    def _origins_in_log(self, start: Mark, definition: Definition) -> Iterator[tuple[Origin, Mark]]:
+            table = session.describe(self._origin_table)
+        key = table.keys[0] if table.keys else ()
+        definition = Definition(str(self._origin_table), table.columns, key)
         with self._walk(start) as walked:
-            for origin in recorded_origins(walked, definition):
-                yield origin, Mark(walked.position, walked.place, walked.committed_at)
+            for origin, has_rows in changing_transactions(walked, definition):
+                mark = Mark(walked.position, walked.place, walked.committed_at)
+                if origin is None:
+                    yield Applied(mark)
+                else:
+                    yield Applied(mark, origin.shard, origin.position, has_rows)
+
+    def fed_by(self) -> dict[str, str]:
+        with MySQL(self._endpoint) as session:
+            if session.find(ORIGIN_TABLE) is None:
+                return {}
+            name = table_sql(session.dialect, self._origin_table)
+            rows = session.fetch(Statement(f"SELECT shard, position FROM {name}"))
+        return {str(shard): str(position) for shard, position in rows}
+
+    def fed_since(self) -> int:
+        oldest = self.oldest()
+        if not _is_complete(oldest):
+            return 0  # how it began was removed from the log
+        first = next(self._changing_transactions(oldest), None)
+        return first.mark.committed_at if first else 0
+
+    @property
+    def _origin_table(self) -> TableName:
+        return TableName(self._endpoint.database, ORIGIN_TABLE)
 
     def release(self, mark: Mark) -> None:
         """Servers keep their logs as long as they are told to; nobody waits for us."""

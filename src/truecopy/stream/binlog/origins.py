@@ -4,28 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from truecopy.model.change import ORIGIN_TABLE, Definition
+from truecopy.model.change import Definition
 from truecopy.stream.binlog import walk
+from truecopy.stream.binlog.ddl import parse_statement
+from truecopy.stream.binlog.events import Query
 from truecopy.stream.binlog.logged_table import LoggedTable, Origin
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import Walk
 
 
-def recorded_origins(walked: Walk, definition: Definition) -> Iterator[Origin]:
-    """The origin of every transaction that was applied; the walk stands at its end then."""
+def changing_transactions(
+    walked: Walk, definition: Definition
+) -> Iterator[tuple[Origin | None, bool]]:
+    """Every transaction that changed rows of the database: its origin, if it has one, and whether more than that.
+
+    The walk stands at the transaction's end then.
+
+    Args:
+        walked: Through the log.
+        definition: Of the table that records origins.
+    """
     table: LoggedTable | None = None
-    number, found = b"", None
+    home = definition.table.partition(".")[0]
+    number, found, has_rows = b"", None, False
     for what, detail, buf, start, end in walked.steps():
         if what == walk.TABLE:
             raw = buf[start:end]
             database, name = parse_names(raw)
-            if name == ORIGIN_TABLE and f"{database}.{name}" == definition.table:
+            if f"{database}.{name}" == definition.table:
                 number = raw[:6]
                 table = table or LoggedTable(parse_table_map(raw), definition, keys_only=False)
+            else:
+                has_rows = has_rows or database == home
         elif what == walk.ROWS:
             if table is not None and buf[start : start + 6] == number:
                 found = table.origin(*table.open_rows(detail, buf, start, end))
+        elif what == walk.STATEMENT:
+            has_rows = has_rows or _changes_rows(detail, home)
         elif what == walk.END:
-            if found is not None:
-                yield found
-            number, found = b"", None
+            if has_rows or found is not None:
+                yield found, has_rows
+            number, found, has_rows = b"", None, False
+
+
+def _changes_rows(query: Query, home: str) -> bool:
+    statement = parse_statement(query.text, query.database)
+    if statement.kind == "rows":
+        return query.database == home
+    return statement.empties and any(database == home for database, _ in statement.tables)
