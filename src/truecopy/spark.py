@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+REDACTED_OPTIONS = "(?i)url|endpoint|keyspace|password|secret|token"
 _chosen: list[str] = []
 _SHIPPED_AS = "truecopy_packages"
 # Spark brings these itself; the rest of what the package needs travels with the job.
@@ -109,6 +110,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
+        # A source's options show in plans; the URL of a database may hold a password.
+        "spark.sql.redaction.options.regex": REDACTED_OPTIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -116,6 +119,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(state_folder() / "warehouse"),
         "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
         "spark.sql.timeType.enabled": "true",
+        # A block of a mask's key (`truecopy.mapping.transformers`), where Spark prints a plan.
+        "spark.redaction.string.regex": "[0-9A-Fa-f]{128}",
         "spark.python.worker.reuse": "true",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"

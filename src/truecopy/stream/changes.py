@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from truecopy.spark import REDACTED_OPTIONS
 from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def read_changes(
     from truecopy.stream.source import FORMAT, register
 
     register(spark)
+    # In a session that somebody else made, too: plans print the options of a source.
+    spark.conf.set("spark.sql.redaction.options.regex", REDACTED_OPTIONS)
     if isinstance(endpoint, Request):
         options = {**_options(endpoint), **options}
         endpoint = endpoint.endpoint
