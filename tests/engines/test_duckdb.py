@@ -95,7 +95,7 @@ def test_tables_keys_and_references(make: Open) -> None:
     assert session.find("c") is None
     child = described(session, "sales.c")
     assert (child.keys, child.unique) == ((("y",),), (("y",), ("x", "y")))
-    assert child.foreign_keys == (ForeignKey(("x",), TableName("sales", "p")),)
+    assert child.foreign_keys == (ForeignKey(("x",), TableName("sales", "p"), ("a",)),)
     assert [c.order for c in described(session, "sales.p").columns] == ["number", None]
     orders = described(session, "orders")
     assert orders.keys == (("id", "b"),)

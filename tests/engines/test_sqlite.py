@@ -190,7 +190,7 @@ def test_keys(make: Open) -> None:
     assert keys("nulls") == ()
     assert set(session.describe(TableName(None, "child")).foreign_keys) == {
         ForeignKey(("r",), TableName(None, "rowid")),
-        ForeignKey(("a", "b"), TableName(None, "without")),
+        ForeignKey(("a", "b"), TableName(None, "without"), ("a", "b")),
     }
 
 

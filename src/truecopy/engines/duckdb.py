@@ -13,12 +13,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from truecopy.engines import duckdb_create, duckdb_load, loading
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.relation import Relation
 from truecopy.model.table import Table, TableName
 
 
@@ -91,6 +93,37 @@ class DuckDB(RelationalSession):
         with self._explained():
             self._connection.rollback()
         self._reopen(read_only=True)
+
+    def load(
+        self,
+        relation: Relation,
+        rows: pa.Table,
+        annotation: str | None = None,  # noqa: ARG002 - DuckDB keeps no log
+    ) -> int:
+        loading.require_fit(relation, rows)
+        with self._explained():
+            return duckdb_load.load(self._connection, relation, rows)
+
+    def delete_keys(
+        self,
+        relation: Relation,
+        keys: pa.Table,
+        annotation: str | None = None,  # noqa: ARG002 - likewise
+    ) -> int:
+        with self._explained():
+            return duckdb_load.delete_keys(self._connection, relation, keys)
+
+    def create_table(self, table: Table) -> list[str]:
+        return duckdb_create.create_table(self.dialect, table)
+
+    def create_indexes(self, table: Table) -> list[str]:
+        return duckdb_create.create_indexes(self.dialect, table)
+
+    def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
+        return []
+
+    def creation_warnings(self, table: Table) -> list[str]:
+        return duckdb_create.warnings(table)
 
     def literal(self, value: object) -> str:
         match value:

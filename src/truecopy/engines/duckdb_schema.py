@@ -11,7 +11,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
-from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Index, Table, TableName
 from truecopy.model.types import Decimal, Text
 
 Fetch = Callable[[Statement], list[tuple[Any, ...]]]
@@ -72,6 +72,7 @@ def describe_table(
     unique = _unique_keys(fetch, place, [column.name for column in columns])
     if not count:
         ((count,),) = fetch(Statement(f"SELECT count(*) FROM {table_sql(dialect, name)}"))
+    indexes, uncarried = _indexes(fetch, place, [column.name for column in columns])
     return Table(
         name=name,
         columns=columns,
@@ -80,6 +81,10 @@ def describe_table(
         foreign_keys=_foreign_keys(fetch, place),
         rows=int(count),
         row_bytes=_row_bytes(fetch, dialect, name),
+        engine="duckdb",
+        primary=_primary(fetch, place),
+        indexes=indexes,
+        uncarried=uncarried,
     )
 
 
@@ -146,14 +151,62 @@ def _unique_keys(
 def _foreign_keys(fetch: Fetch, place: tuple[str, str]) -> tuple[ForeignKey, ...]:
     rows = fetch(
         Statement(
-            "SELECT constraint_column_names, referenced_table FROM duckdb_constraints()"
+            "SELECT constraint_column_names, referenced_table, referenced_column_names"
+            " FROM duckdb_constraints()"
             " WHERE database_name = current_database() AND schema_name = ? AND table_name = ?"
             " AND constraint_type = 'FOREIGN KEY'",
             place,
         )
     )
     # A reference never leaves its schema.
-    return tuple(ForeignKey(tuple(own), _name(place[0], parent)) for own, parent in rows)
+    return tuple(
+        ForeignKey(tuple(own), _name(place[0], parent), tuple(others))
+        for own, parent, others in rows
+    )
+
+
+def _primary(fetch: Fetch, place: tuple[str, str]) -> tuple[str, ...]:
+    rows = fetch(
+        Statement(
+            "SELECT constraint_column_names FROM duckdb_constraints()"
+            " WHERE database_name = current_database() AND schema_name = ? AND table_name = ?"
+            " AND constraint_type = 'PRIMARY KEY'",
+            place,
+        )
+    )
+    return tuple(rows[0][0]) if rows else ()
+
+
+def _indexes(
+    fetch: Fetch, place: tuple[str, str], columns: list[str]
+) -> tuple[tuple[Index, ...], tuple[str, ...]]:
+    """Indexes over columns and unique constraints, and the names of the other indexes."""
+    constraints = fetch(
+        Statement(
+            "SELECT constraint_column_names FROM duckdb_constraints()"
+            " WHERE database_name = current_database() AND schema_name = ? AND table_name = ?"
+            " AND constraint_type = 'UNIQUE'",
+            place,
+        )
+    )
+    found = [
+        Index("_".join((place[1], *names, "key")), tuple(names), True) for (names,) in constraints
+    ]
+    rows = fetch(
+        Statement(
+            "SELECT index_name, is_unique, expressions FROM duckdb_indexes()"
+            " WHERE database_name = current_database() AND schema_name = ? AND table_name = ?",
+            place,
+        )
+    )
+    uncarried = []
+    for index, unique, expressions in rows:
+        names = tuple(str(expressions)[1:-1].split(", "))
+        if set(columns).issuperset(names):
+            found.append(Index(index, names, unique))
+        else:
+            uncarried.append(f"the index {index}")
+    return tuple(sorted(found, key=lambda i: (not i.unique, i.name))), tuple(uncarried)
 
 
 def _row_bytes(fetch: Fetch, dialect: DuckDBDialect, name: TableName) -> int:

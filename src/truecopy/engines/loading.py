@@ -96,6 +96,9 @@ def require_fit(relation: Relation, rows: pa.Table) -> None:
     """Raises `RowRefused` for the first value that a column would change in silence."""
     for i in written(relation):
         column, kind, texts = relation.columns[i], relation.types[i], rows.column(i)
+        if texts.null_count and not column.nullable:
+            number = pc.index(pc.is_null(texts), True).as_py()
+            raise refuse(relation, rows, number, f"{column.name} is NULL, which it must not be")
         for wrong, why in _misfits(column, kind, texts):
             number = pc.index(wrong, True).as_py()
             if number >= 0:

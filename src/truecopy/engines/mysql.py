@@ -17,24 +17,27 @@ import pymysql.converters
 import pymysql.cursors
 from pymysql.constants import CLIENT
 
-from truecopy.engines import loading, mysql_load, mysql_rights, mysql_wire, sql
-from truecopy.engines.mysql_dialect import MySQLDialect, canonical_type, is_ordered_by
+from truecopy.engines import (
+    creation,
+    loading,
+    mysql_create,
+    mysql_load,
+    mysql_rights,
+    mysql_wire,
+    sql,
+)
+from truecopy.engines.mysql_dialect import MySQLDialect
+from truecopy.engines.mysql_schema import read_columns, read_foreign_keys, read_indexes
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Buckets, Chunk, Relation
-from truecopy.model.table import Column, ForeignKey, Table, TableName
-from truecopy.model.types import Json, Text, is_free_text
+from truecopy.model.table import Table, TableName
+from truecopy.model.types import is_free_text
 
 _COUNT_BELOW = 100_000
 _SYSTEM_SCHEMAS = ("mysql", "information_schema", "performance_schema", "sys")
-# Quoted texts and names are tokens of their own, so that nothing inside them looks like a check.
-_JSON_CHECK = re.compile(
-    r"CHECK \(json_valid\(`(?P<column>(?:[^`]|``)+)`\)\)"
-    r"|'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`",
-    re.DOTALL,
-)
 
 
 @lru_cache
@@ -95,6 +98,8 @@ def _tls(endpoint: Endpoint) -> dict[str, object] | None:
 
 class MySQL(RelationalSession):
     """A connection to MySQL, MariaDB or TiDB, in UTC and with UTF-8, in reads that lock nothing."""
+
+    dialect: MySQLDialect
 
     transaction_start = ("SET foreign_key_checks = 0", "START TRANSACTION")
 
@@ -205,7 +210,7 @@ class MySQL(RelationalSession):
         if not rows.num_rows:
             return 0
         self.execute(Statement(f"SET SESSION sql_mode = '{mysql_load.SQL_MODE}'"))
-        statement = mysql_load.load_sql(relation, annotation)
+        statement = mysql_load.load_sql(relation, rows, annotation)
         try:
             answer = mysql_wire.send_file(
                 self._connection, statement, mysql_load.file_of(relation, rows)
@@ -218,6 +223,36 @@ class MySQL(RelationalSession):
 
     def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
         return sum(map(self.execute, mysql_load.deletions(relation, keys, annotation)))
+
+    def create_table(self, table: Table) -> list[str]:
+        return mysql_create.create_table(self.dialect, self._server, table)
+
+    def create_indexes(self, table: Table) -> list[str]:
+        return mysql_create.create_indexes(self.dialect, self._server, table)
+
+    def create_foreign_keys(self, table: Table) -> list[str]:
+        return creation.foreign_key_statements(self.dialect, table)
+
+    def creation_warnings(self, table: Table) -> list[str]:
+        return mysql_create.warnings(self._server, table)
+
+    def set_sequences(self, table: Table) -> list[str]:
+        """AUTO_INCREMENT follows the rows; only numbers that the source gave beyond them are missing."""
+        found = self.find(str(table.name))
+        if found is None or table.next_number is None or not self.describe(found).numbered:
+            return []
+        statement = mysql_create.numbering_sql(self.dialect, found, table.next_number)
+        self.execute(Statement(statement))
+        return [statement]
+
+    @property
+    def _server(self) -> mysql_create.Server:
+        numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", self._version)
+        return mysql_create.Server(
+            self.is_mariadb,
+            tuple(map(int, numbers.groups())) if numbers else (),
+            is_tidb="tidb" in self._version.lower(),
+        )
 
     def literal(self, value: object) -> str:
         if isinstance(value, bytes):
@@ -294,7 +329,7 @@ class MySQL(RelationalSession):
     def describe(self, name: TableName) -> Table:
         rows = self.fetch(
             Statement(
-                "SELECT table_type, table_rows, avg_row_length FROM information_schema.tables "
+                "SELECT table_type, table_rows, avg_row_length, auto_increment FROM information_schema.tables "
                 "WHERE table_schema = %s AND table_name = %s",
                 (name.schema, name.table),
             )
@@ -302,23 +337,30 @@ class MySQL(RelationalSession):
         if not rows:
             absent = UsageError(f"there is no table {name} on {self.endpoint}")
             raise mysql_rights.denial(self, name) or absent
-        kind, estimate, row_bytes = rows[0]
+        kind, estimate, row_bytes, next_number = rows[0]
         if "VIEW" in kind:
             raise UsageError(
                 f"{name} on {self.endpoint} is a view: verify the tables that it reads from"
             )
         mysql_rights.require_select(self, name)
-        unique = self._unique_keys(name)
-        columns = self._columns(name)
-        required = {column.name for column in columns if not column.nullable}
+        found = read_columns(self.fetch, name, is_mariadb=self.is_mariadb)
+        indexes = read_indexes(self.fetch, name)
+        required = {column.name for column in found.columns if not column.nullable}
         return Table(
             name=name,
-            columns=columns,
-            keys=tuple(key for _, key in unique if required.issuperset(key)),
-            unique=tuple(key for _, key in unique),
-            foreign_keys=self._foreign_keys(name),
+            columns=found.columns,
+            keys=tuple(key for key in indexes.unique if required.issuperset(key)),
+            unique=indexes.unique,
+            foreign_keys=read_foreign_keys(self.fetch, name),
             rows=self._count(name, int(estimate or 0)),
             row_bytes=int(row_bytes or 100),
+            engine="mariadb" if self.is_mariadb else "mysql",
+            primary=indexes.primary,
+            indexes=indexes.indexes,
+            numbered=found.numbered,
+            next_number=int(next_number) if next_number else None,
+            collations=found.collations,
+            uncarried=(*found.uncarried, *indexes.uncarried),
         )
 
     def _count(self, name: TableName, estimate: int) -> int:
@@ -350,86 +392,6 @@ class MySQL(RelationalSession):
             behind = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
             return None if behind is None else float(behind)
         return None
-
-    def _columns(self, name: TableName) -> tuple[Column, ...]:
-        rows = self.fetch(
-            Statement(
-                "SELECT column_name, data_type, column_type, is_nullable, numeric_scale, datetime_precision,"
-                " character_set_name, collation_name, extra FROM information_schema.columns"
-                " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-                (name.schema, name.table),
-            )
-        )
-        documents = self._json_checked(name)
-        found = []
-        for column, data_type, native, nullable, scale, fraction, charset, collation, extra in rows:
-            kind = canonical_type(data_type.lower(), native.lower(), scale and int(scale))
-            if isinstance(kind, Text) and column in documents:
-                kind = Json("mariadb")
-            found.append(
-                Column(
-                    name=column,
-                    type=kind,
-                    native=native,
-                    nullable=nullable == "YES",
-                    order=is_ordered_by(data_type.lower(), kind, collation),
-                    fraction=int(scale or 0) if data_type == "decimal" else int(fraction or 0),
-                    charset=charset,
-                    padded=data_type == "char",
-                    generated=bool(
-                        re.search(
-                            r"\b(VIRTUAL|STORED|PERSISTENT) GENERATED|INVISIBLE.*SYSTEM", extra
-                        )
-                    ),
-                )
-            )
-        return tuple(found)
-
-    def _json_checked(self, name: TableName) -> set[str]:
-        """MariaDB keeps JSON as LONGTEXT with a check; the check tells it from other text.
-
-        Read from the statement that makes the table: information_schema hides checks from a user who
-        has SELECT on the table and no other right.
-        """
-        if not self.is_mariadb:
-            return set()
-        table = sql.table_sql(self.dialect, name)
-        ((_, definition),) = self.fetch(Statement(f"SHOW CREATE TABLE {table}"))
-        checked = (token["column"] for token in _JSON_CHECK.finditer(definition))
-        return {column.replace("``", "`") for column in checked if column is not None}
-
-    def _unique_keys(self, name: TableName) -> list[tuple[str, tuple[str, ...]]]:
-        """Unique indexes over whole columns, the primary key first, then the narrowest."""
-        rows = self.fetch(
-            Statement(
-                "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
-                " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
-                (name.schema, name.table),
-            )
-        )
-        found: dict[str, list[str]] = {}
-        partial = {index for index, column, prefix in rows if prefix is not None or column is None}
-        for index, column, _ in rows:
-            if index not in partial:
-                found.setdefault(index, []).append(column)
-        keys = [(index, tuple(columns)) for index, columns in found.items()]
-        return sorted(keys, key=lambda item: (item[0] != "PRIMARY", len(item[1]), item[0]))
-
-    def _foreign_keys(self, name: TableName) -> tuple[ForeignKey, ...]:
-        rows = self.fetch(
-            Statement(
-                "SELECT constraint_name, column_name, referenced_table_schema, referenced_table_name"
-                " FROM information_schema.key_column_usage WHERE table_schema = %s AND table_name = %s"
-                " AND referenced_table_name IS NOT NULL ORDER BY constraint_name, ordinal_position",
-                (name.schema, name.table),
-            )
-        )
-        found: dict[str, list[tuple[str, TableName]]] = {}
-        for constraint, column, schema, table in rows:
-            found.setdefault(constraint, []).append((column, TableName(schema, table)))
-        return tuple(
-            ForeignKey(tuple(c for c, _ in parts), parts[0][1]) for parts in found.values()
-        )
 
 
 _DENIED = {1044, 1142, 1143, 1227}

@@ -42,6 +42,7 @@ _TEXTS = {
     "inet6",
 }
 _BINARIES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+_BYTE_ORDERS = {"utf8mb4_nopad_bin", "utf8mb3_nopad_bin", "utf8mb4_0900_bin"}
 _UTF8 = {None, "utf8", "utf8mb3", "utf8mb4", "ascii"}
 
 
@@ -88,6 +89,8 @@ def is_ordered_by(data_type: str, kind: Type, collation: str | None) -> str | No
         case Binary():
             return "bytes"
         case Text():
+            if collation in _BYTE_ORDERS:
+                return "bytes"
             # PAD SPACE collations order 'a\x01' before 'a': only the very same collation is the same order.
             return f"mysql:{collation}"
         case _:
@@ -186,6 +189,8 @@ def _as_own_text(dialect: MySQLDialect, column: Column) -> str:
 
 
 def _utf8(name: str, column: Column) -> str:
+    if column.native in ("inet4", "inet6"):
+        return f"CAST({name} AS CHAR)"  # or the text beside it would be read as an address
     return name if column.charset in _UTF8 else f"CONVERT({name} USING utf8mb4)"
 
 

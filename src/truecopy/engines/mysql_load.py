@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from truecopy.engines import loading
 from truecopy.engines.mysql_dialect import MySQLDialect
@@ -29,7 +30,8 @@ SQL_MODE = (
 )
 # Longer lists are turned into temporary tables by MariaDB (`in_predicate_conversion_threshold`), and
 # cost the range optimiser of both more than they save.
-_KEYS_PER_STATEMENT = 900
+_KEYS_IN_A_LIST = 900
+_KEYS_IN_CONDITIONS = 200
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\0": "\\0"}
 
 
@@ -42,14 +44,20 @@ class ServerWarning:
     message: str
 
 
-def load_sql(relation: Relation, annotation: str | None) -> str:
+def load_sql(relation: Relation, rows: pa.Table, annotation: str | None) -> str:
     """The statement; values that are no text are made from variables."""
     dialect = MySQLDialect()
+    chosen = loading.written(relation)
+    made = {i: _expression(relation.columns[i], relation.types[i]) for i in chosen}
+    if any(made.values()):
+        # The assignments make MariaDB forget that a 0 was given, and number that row (10.11): a 0
+        # has to be one of them.
+        made.update(
+            {i: "{}" for i in chosen if made[i] is None and _may_be_numbered(relation, rows, i)}
+        )
     places, sets = [], []
-    for i in loading.written(relation):
-        column = relation.columns[i]
-        name = _plain_name(dialect, column.name)
-        expression = _expression(column, relation.types[i])
+    for i, expression in made.items():
+        name = _plain_name(dialect, relation.columns[i].name)
         places.append(name if expression is None else f"@v{i}")
         if expression is not None:
             sets.append(f"{name} = {expression.format(f'@v{i}')}")
@@ -76,8 +84,9 @@ def file_of(relation: Relation, rows: pa.Table) -> Iterator[memoryview]:
 def deletions(relation: Relation, keys: pa.Table, annotation: str | None) -> Iterator[Statement]:
     """The statements that delete the rows with these keys."""
     dialect, mark = MySQLDialect(), loading.comment(annotation).replace("%", "%%")
-    for at in range(0, keys.num_rows, _KEYS_PER_STATEMENT):
-        part = loading.texts_of_key(keys.slice(at, _KEYS_PER_STATEMENT))
+    step = _KEYS_IN_A_LIST if relation.key_width == 1 else _KEYS_IN_CONDITIONS
+    for at in range(0, keys.num_rows, step):
+        part = loading.texts_of_key(keys.slice(at, step))
         statement = delete_keys_sql(dialect, relation, part)
         yield Statement(mark + statement.sql, statement.values)
 
@@ -101,6 +110,12 @@ def require_all(
     raise CannotFinish(
         f"{loading.target_table(relation)} on {relation.endpoint} took {taken} of {rows.num_rows} rows"
     )
+
+
+def _may_be_numbered(relation: Relation, rows: pa.Table, i: int) -> bool:
+    column = relation.columns[i]
+    numbers = isinstance(column.type, Integer) and not column.nullable
+    return numbers and pc.index(rows.column(i), "0").as_py() >= 0
 
 
 def _plain_name(dialect: MySQLDialect, name: str) -> str:

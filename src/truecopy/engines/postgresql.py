@@ -12,7 +12,7 @@ import psycopg.sql
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from truecopy.engines import loading, postgresql_load
+from truecopy.engines import creation, loading, postgresql_create, postgresql_load
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
@@ -170,6 +170,37 @@ class PostgreSQL(RelationalSession):
         if annotation is not None and annotation != self._annotation:
             self.fetch(Statement(postgresql_load.ANNOTATE.sql, (annotation,)))
             self._annotation = annotation
+
+    def create_table(self, table: Table) -> list[str]:
+        return postgresql_create.create_table(self.dialect, table, self._knows_type)
+
+    def create_indexes(self, table: Table) -> list[str]:
+        return postgresql_create.create_indexes(self.dialect, table)
+
+    def create_foreign_keys(self, table: Table) -> list[str]:
+        return creation.foreign_key_statements(self.dialect, table)
+
+    def creation_warnings(self, table: Table) -> list[str]:
+        return postgresql_create.warnings(table, self._knows_type)
+
+    def set_sequences(self, table: Table) -> list[str]:
+        found = self.find(str(table.name))
+        columns = self.describe(found).numbered if found else ()
+        last = table.next_number - 1 if table.next_number and len(columns) == 1 else 0
+        made = []
+        for column in columns:
+            statement = postgresql_create.sequence_sql(
+                self.dialect, found or table.name, column, last
+            )
+            ((value,),) = self.fetch(statement)
+            made.append(f"{column}: the next number is {int(value) + 1}")
+        return made
+
+    def _knows_type(self, native: str) -> bool:
+        ((known,),) = self.fetch(
+            Statement("SELECT to_regtype(%s) IS NOT NULL", (postgresql_create.bare_type(native),))
+        )
+        return bool(known)
 
     def literal(self, value: object) -> str:
         return psycopg.sql.Literal(value).as_string(self._connection).strip()

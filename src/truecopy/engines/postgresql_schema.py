@@ -10,7 +10,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
-from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Index, Table, TableName
 from truecopy.model.types import Array, Decimal, Unsupported
 
 Fetch = Callable[[Statement], list[tuple[Any, ...]]]
@@ -57,14 +57,44 @@ GROUP BY i.indexrelid, i.indisprimary, x.relname
 ORDER BY i.indisprimary DESC, count(*), x.relname
 """
 _FOREIGN = """
-SELECT array_agg(a.attname::text ORDER BY k.place), min(n.nspname::text), min(p.relname::text)
+SELECT array_agg(a.attname::text ORDER BY k.place), min(n.nspname::text), min(p.relname::text),
+    array_agg(o.attname::text ORDER BY k.place), min(f.confdeltype::text), min(f.confupdtype::text)
 FROM pg_constraint f
-CROSS JOIN LATERAL unnest(f.conkey) WITH ORDINALITY AS k(number, place)
+CROSS JOIN LATERAL unnest(f.conkey, f.confkey) WITH ORDINALITY AS k(number, other, place)
 JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.number
+JOIN pg_attribute o ON o.attrelid = f.confrelid AND o.attnum = k.other
 JOIN pg_class p ON p.oid = f.confrelid
 JOIN pg_namespace n ON n.oid = p.relnamespace
 WHERE f.conrelid = %s AND f.contype = 'f' GROUP BY f.oid, f.conname ORDER BY f.conname
 """
+_ACTIONS = {"a": "NO ACTION", "r": "RESTRICT", "c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
+_INDEXES = """
+SELECT x.relname::text, i.indisunique, i.indisprimary, m.amname::text,
+    array_agg(a.attname::text ORDER BY k.place) FILTER (WHERE k.place <= i.indnkeyatts),
+    i.indpred IS NULL AND i.indexprs IS NULL
+FROM pg_index i
+JOIN pg_class x ON x.oid = i.indexrelid
+JOIN pg_am m ON m.oid = x.relam
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = %s AND i.indisvalid
+GROUP BY x.relname, i.indisunique, i.indisprimary, m.amname, i.indpred IS NULL, i.indexprs IS NULL
+ORDER BY NOT i.indisunique, x.relname
+"""
+_DETAILS = """
+SELECT a.attname::text, a.attidentity <> '' OR s.oid IS NOT NULL, a.attgenerated <> '',
+    a.atthasdef AND s.oid IS NULL AND a.attgenerated = '',
+    CASE WHEN c.collname <> 'default' AND a.attcollation <> t.typcollation
+        THEN quote_ident(n.nspname) || '.' || quote_ident(c.collname) END
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_collation c ON c.oid = a.attcollation
+LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
+LEFT JOIN pg_class s ON s.relkind = 'S' AND s.oid =
+    to_regclass(pg_get_serial_sequence(a.attrelid::regclass::text, a.attname::text))
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_CHECKS = "SELECT conname::text FROM pg_constraint WHERE conrelid = %s AND contype IN ('c', 'x') ORDER BY 1"
 # A partitioned table has no rows of its own: its leaves do.
 _SIZE = """
 SELECT min(c.reltuples) >= 0, sum(c.reltuples)::bigint, sum(pg_table_size(c.oid))::bigint
@@ -134,12 +164,69 @@ def describe_table(
         keys=tuple(key for key in unique if required.issuperset(key)),
         unique=unique,
         foreign_keys=tuple(
-            ForeignKey(tuple(own), TableName(schema, parent))
-            for own, schema, parent in fetch(Statement(_FOREIGN, (table,)))
+            ForeignKey(
+                tuple(own),
+                TableName(schema, parent),
+                tuple(others),
+                _ACTIONS[on_delete],
+                _ACTIONS[on_update],
+            )
+            for own, schema, parent, others, on_delete, on_update in fetch(
+                Statement(_FOREIGN, (table,))
+            )
         ),
         rows=count,
         row_bytes=row_bytes,
+        engine="postgresql",
+        **_details(fetch, table),
     )
+
+
+def _details(fetch: Fetch, table: int) -> dict[str, Any]:
+    """What only a table made from the description needs: indexes, numbering, collations."""
+    primary: tuple[str, ...] = ()
+    indexes, uncarried = [], []
+    for name, unique, is_primary, method, columns, is_plain in fetch(Statement(_INDEXES, (table,))):
+        if is_primary:
+            primary = tuple(columns)
+        elif is_plain and method in ("btree", "hash"):
+            indexes.append(Index(name, tuple(columns), unique))
+        else:
+            uncarried.append(f"the index {name} ({method})")
+    numbered, collations = [], []
+    for name, is_numbered, generated, has_default, collation in fetch(
+        Statement(_DETAILS, (table,))
+    ):
+        if is_numbered:
+            numbered.append(name)
+        if collation:
+            collations.append((name, collation))
+        if generated:
+            uncarried.append(f"the expression of the computed column {name}")
+        if has_default:
+            uncarried.append(f"the default of {name}")
+    uncarried += [f"the check {name}" for (name,) in fetch(Statement(_CHECKS, (table,)))]
+    return {
+        "primary": primary,
+        "indexes": tuple(indexes),
+        "numbered": tuple(numbered),
+        "next_number": _next_number(fetch, table, numbered[0]) if len(numbered) == 1 else None,
+        "collations": tuple(collations),
+        "uncarried": tuple(uncarried),
+    }
+
+
+def _next_number(fetch: Fetch, table: int, column: str) -> int | None:
+    """None where the sequence was never used, or hides its numbers from the user."""
+    ((last,),) = fetch(
+        Statement(
+            "SELECT CASE WHEN has_sequence_privilege(s, 'USAGE, SELECT')"
+            " THEN pg_sequence_last_value(s) END FROM (SELECT"
+            " pg_get_serial_sequence(%s::regclass::text, %s)::regclass AS s) AS t",
+            (table, column),
+        )
+    )
+    return None if last is None else int(last) + 1
 
 
 def unique_keys(fetch: Fetch, table: int) -> tuple[tuple[str, ...], ...]:

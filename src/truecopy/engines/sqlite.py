@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from truecopy.engines import deferred, sql
+from truecopy.engines import deferred, loading, sql, sqlite_create, sqlite_load
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sqlite_dialect import (
@@ -37,6 +37,7 @@ class SQLite(RelationalSession):
     """A database file, opened for reading; a second connection writes, and only when asked to."""
 
     driver_local = True
+    dialect: SQLiteDialect
     transaction_start = ("BEGIN IMMEDIATE", "PRAGMA defer_foreign_keys = ON")
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -61,6 +62,12 @@ class SQLite(RelationalSession):
 
     # Running statements
 
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        """The connection that writes while it does: only that one sees what is not committed."""
+        writes = self._writer is not None and self._writer.in_transaction
+        return self._writer if writes and self._writer is not None else self._connection
+
     def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
         return list(self._read(statement))
 
@@ -69,7 +76,7 @@ class SQLite(RelationalSession):
 
     def query(self, statement: str, values: Sequence[object] = ()) -> pa.Table:
         try:
-            with closing(self._connection.execute(statement, tuple(values))) as cursor:
+            with closing(self._reader.execute(statement, tuple(values))) as cursor:
                 names = [field[0] for field in cursor.description or ()]
                 rows = cursor.fetchall()
         except sqlite3.Error as error:
@@ -77,10 +84,8 @@ class SQLite(RelationalSession):
         return _arrow([[_plain(value) for value in row] for row in rows], names)
 
     def execute(self, statement: Statement) -> int:
-        if self._writer is None:
-            raise CannotFinish(f"{self.endpoint} is open for reading only")
         try:
-            return self._writer.execute(statement.sql, statement.values).rowcount
+            return self._writing.execute(statement.sql, statement.values).rowcount
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
 
@@ -97,6 +102,47 @@ class SQLite(RelationalSession):
         if self._writer is not None:
             self._writer.rollback()
 
+    def load(
+        self,
+        relation: Relation,
+        rows: pa.Table,
+        annotation: str | None = None,  # noqa: ARG002 - the file has no log of its own
+    ) -> int:
+        loading.require_fit(relation, rows)
+        try:
+            return sqlite_load.load(self._writing, relation, rows)
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
+
+    def delete_keys(
+        self,
+        relation: Relation,
+        keys: pa.Table,
+        annotation: str | None = None,  # noqa: ARG002 - likewise
+    ) -> int:
+        try:
+            return sqlite_load.delete_keys(self._writing, relation, keys)
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
+
+    @property
+    def _writing(self) -> sqlite3.Connection:
+        if self._writer is None:
+            raise CannotFinish(f"{self.endpoint} is open for reading only")
+        return self._writer
+
+    def create_table(self, table: Table) -> list[str]:
+        return sqlite_create.create_table(self.dialect, table)
+
+    def create_indexes(self, table: Table) -> list[str]:
+        return sqlite_create.create_indexes(self.dialect, table)
+
+    def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
+        return []
+
+    def creation_warnings(self, table: Table) -> list[str]:
+        return sqlite_create.warnings(table)
+
     def literal(self, value: object) -> str:
         match value:
             case bytes():
@@ -112,7 +158,7 @@ class SQLite(RelationalSession):
 
     def _read(self, statement: Statement) -> Iterator[tuple[Any, ...]]:
         try:
-            with closing(self._connection.execute(statement.sql, statement.values)) as cursor:
+            with closing(self._reader.execute(statement.sql, statement.values)) as cursor:
                 yield from cursor
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
@@ -186,15 +232,28 @@ class SQLite(RelationalSession):
         rows, values = [], []
         for table in relation.tables:
             for row in self._read(sql.rows_sql(self.dialect, relation, table, WHOLE)):
-                value = fingerprint(row)
-                if relation.deferred:
-                    documents = [_plain(row[i]) for i in relation.deferred]
-                    value = deferred.fold(value, documents, relation)
+                value = self._whole(relation, fingerprint(row), row)
                 if value in wanted:
                     rows.append(row)
                     values.append(value)
         found = self._finished(relation, rows)
         return found.append_column("fingerprint", pa.array(values, pa.int64()))
+
+    def fingerprinted_rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
+        fingerprint = fingerprint_function(relation)
+        rows = [
+            row
+            for table in relation.tables
+            for row in self._read(sql.rows_sql(self.dialect, relation, table, chunk))
+        ]
+        values = [self._whole(relation, fingerprint(row), row) for row in rows]
+        found = self._finished(relation, rows)
+        return found.append_column("fingerprint", pa.array(values, pa.int64()))
+
+    def _whole(self, relation: Relation, partial: int, row: Sequence[object]) -> int:
+        if not relation.deferred:
+            return partial
+        return deferred.fold(partial, [_plain(row[i]) for i in relation.deferred], relation)
 
     def boundaries(self, relation: Relation, chunk: Chunk, rows: int) -> list[Key]:
         pairs = zip(relation.key, relation.key_types, strict=True)

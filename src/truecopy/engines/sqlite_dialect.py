@@ -145,10 +145,10 @@ class SQLiteDialect:
         return f"({', '.join(names)}) < ({', '.join(places)})"
 
     def parameter(self, column: Column, kind: Type, text: str) -> tuple[str, object]:
-        return "?", _stored(column, kind, text)
+        return "?", stored(column, kind, text)
 
 
-def _stored(column: Column, kind: Type, text: str) -> object:
+def stored(column: Column, kind: Type, text: str) -> object:
     """The value to keep for a canonical text, such that reading it gives that text again."""
     if text.startswith("?") and not isinstance(kind, Text | Json | Uuid):
         return bytes.fromhex(text[1:]).decode("utf-8", "surrogatepass")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.engines.sqlite_dialect import SQLiteDialect, affinity, canonical_type, is_padded
-from truecopy.model.table import Column, ForeignKey, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Index, Table, TableName
 from truecopy.model.types import Binary, Text
 
 Fetch = Callable[[Statement], list[tuple[Any, ...]]]
@@ -26,6 +26,7 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
     if primary and primary not in keys and not _has_null(fetch, name, primary):
         keys.insert(0, primary)
     count, row_bytes = _size(fetch, name, columns)
+    indexes, uncarried = _indexes(fetch, name)
     return Table(
         name=name,
         columns=columns,
@@ -34,6 +35,11 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
         foreign_keys=_foreign_keys(fetch, name),
         rows=count,
         row_bytes=row_bytes,
+        engine="sqlite",
+        primary=primary,
+        indexes=indexes,
+        numbered=primary if primary and _is_rowid(fetch, name) else (),
+        uncarried=(*uncarried, *_uncarried(fetch, name, columns)),
     )
 
 
@@ -49,16 +55,13 @@ def read_columns(
         )
     )
     parts = sorted((pk, column) for column, _, _, pk, _ in rows if pk)
-    # Only the alias of the row's own number has no index of its own.
-    indexed = fetch(
-        Statement("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (name.table,))
-    )
+    numbered = bool(parts) and _is_rowid(fetch, name)
     ((encoding,),) = fetch(Statement("PRAGMA encoding"))
     # Where any column has a collation of its own, no order of text is relied upon.
     collated = re.search(r"\bCOLLATE\s+(?!\W?BINARY\b)", definition, re.IGNORECASE)
     found = []
     for column, declared, required, pk, hidden in rows:
-        is_rowid = bool(pk) and not indexed
+        is_rowid = bool(pk) and numbered
         found.append(
             Column(
                 name=column,
@@ -72,6 +75,23 @@ def read_columns(
             )
         )
     return tuple(found), tuple(column for _, column in parts)
+
+
+def _is_rowid(fetch: Fetch, name: TableName) -> bool:
+    """Whether the primary key is the row's own number: only that has no index of its own."""
+    indexed = "SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'"
+    return not fetch(Statement(indexed, (name.table,)))
+
+
+def _uncarried(fetch: Fetch, name: TableName, columns: Sequence[Column]) -> Iterator[str]:
+    rows = fetch(
+        Statement(
+            "SELECT name FROM pragma_table_xinfo(?) WHERE dflt_value <> 'NULL'", (name.table,)
+        )
+    )
+    yield from (f"the default of {column}" for (column,) in rows)
+    computed = [column.name for column in columns if column.generated]
+    yield from (f"the expression of the computed column {column}" for column in computed)
 
 
 def _order(declared: str, holds_type: bool, text_is_bytes: bool) -> str | None:
@@ -102,18 +122,48 @@ def _unique_keys(fetch: Fetch, name: TableName) -> list[tuple[str, ...]]:
     return sorted(dict.fromkeys(map(tuple, found.values())), key=len)
 
 
-def _foreign_keys(fetch: Fetch, name: TableName) -> tuple[ForeignKey, ...]:
+def _indexes(fetch: Fetch, name: TableName) -> tuple[tuple[Index, ...], tuple[str, ...]]:
+    """Those beside the primary key's, and the names of those that are over more than columns."""
     rows = fetch(
         Statement(
-            'SELECT id, "from", "table" FROM pragma_foreign_key_list(?) ORDER BY id, seq',
+            'SELECT l.name, l."unique", l.partial, i.name FROM pragma_index_list(?) AS l'
+            " JOIN pragma_index_info(l.name) AS i WHERE l.origin <> 'pk' ORDER BY l.name, i.seqno",
             (name.table,),
         )
     )
-    found: dict[int, list[tuple[str, str]]] = {}
-    for number, column, parent in rows:
-        found.setdefault(number, []).append((column, parent))
+    parts: dict[str, list[tuple[Any, ...]]] = {}
+    for index, *part in rows:
+        parts.setdefault(index, []).append(tuple(part))
+    found, uncarried = [], []
+    for index, columns in parts.items():
+        if columns[0][1] or any(column is None for *_, column in columns):
+            uncarried.append(f"the index {index}")
+        else:
+            names = tuple(column for *_, column in columns)
+            found.append(Index(index, names, bool(columns[0][0])))
+    return tuple(sorted(found, key=lambda i: (not i.unique, i.name))), tuple(uncarried)
+
+
+def _foreign_keys(fetch: Fetch, name: TableName) -> tuple[ForeignKey, ...]:
+    rows = fetch(
+        Statement(
+            'SELECT id, "from", "table", "to", on_delete, on_update'
+            " FROM pragma_foreign_key_list(?) ORDER BY id, seq",
+            (name.table,),
+        )
+    )
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for number, *part in rows:
+        found.setdefault(number, []).append(tuple(part))
     return tuple(
-        ForeignKey(tuple(column for column, _ in parts), TableName(None, parts[0][1]))
+        ForeignKey(
+            tuple(column for column, *_ in parts),
+            TableName(None, parts[0][1]),
+            # Not said where it is the parent's primary key.
+            tuple(to for _, _, to, *_ in parts if to is not None),
+            parts[0][3],
+            parts[0][4],
+        )
         for parts in found.values()
     )
 

@@ -50,10 +50,33 @@ class Column:
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """A reference from columns of this table to another table."""
+    """A reference from columns of this table to another table.
+
+    Attributes:
+        parent_columns: Those referred to, in the order of `columns`; empty where it is not known.
+        on_delete, on_update: What happens to this table's rows when those of the parent go or change.
+    """
 
     columns: tuple[str, ...]
     parent: TableName
+    parent_columns: tuple[str, ...] = ()
+    on_delete: str = "NO ACTION"
+    on_update: str = "NO ACTION"
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that is not the primary key's.
+
+    Attributes:
+        prefixes: How many characters (or bytes) of each column are indexed, None for all; empty
+            where all columns are whole.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool = False
+    prefixes: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +88,13 @@ class Table:
         unique: Every unique constraint, those over nullable columns included.
         rows: The engine's estimate.
         row_bytes: The engine's estimate of an average row.
+        engine: Whose declarations `Column.native` holds: `mysql`, `mariadb`, `postgresql`, ….
+        primary: The primary key's columns, also those that may be NULL (SQLite).
+        indexes: The others, as far as they are over columns and all rows.
+        numbered: Columns that the database numbers by itself (AUTO_INCREMENT, identity, serial).
+        next_number: What the one column of `numbered` would get next; None where it is not known.
+        collations: Name and collation of the columns of text that have one of their own.
+        uncarried: What a table made from this description will not have, in words.
     """
 
     name: TableName
@@ -74,6 +104,13 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     rows: int = 0
     row_bytes: int = 100
+    engine: str = ""
+    primary: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+    numbered: tuple[str, ...] = ()
+    next_number: int | None = None
+    collations: tuple[tuple[str, str], ...] = ()
+    uncarried: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or of that name in another case where only one fits."""

@@ -1,0 +1,208 @@
+"""Making a table here as another engine has it: what a column holds, read from its declaration.
+
+Every engine names its own types for a `Shape`; what it cannot hold is refused with the column's
+name, since a column left out or a type that rounds would be a loss in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truecopy.engines.loading import is_single
+from truecopy.engines.sql import Dialect, table_sql
+from truecopy.model.errors import IncomparableTypes
+from truecopy.model.table import Column, Index, Table
+from truecopy.model.types import (
+    Array,
+    Binary,
+    Decimal,
+    Float,
+    Integer,
+    Text,
+    Time,
+    Timestamp,
+    Type,
+    type_name,
+)
+
+_LONGEST_NAME = 63
+_WIDTHS = {
+    "tinyint": 8,
+    "smallint": 16,
+    "year": 16,
+    "mediumint": 24,
+    "int": 32,
+    "integer": 32,
+    "oid": 32,
+    "bigint": 64,
+    "hugeint": 128,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a column can hold, whatever engine declares it.
+
+    Attributes:
+        kind: The canonical type.
+        bits: Width of a whole number; None where it has no bound.
+        signed: Whether a whole number may be negative.
+        precision: Digits of a decimal; None where it has no bound.
+        single: A float of 32 bits.
+        length: Characters or bytes at most; None where there is no bound to speak of.
+        fixed: Text that is padded with spaces to its length.
+        fraction: Digits after the second.
+        span: A time that may be negative or longer than a day.
+    """
+
+    kind: Type
+    bits: int | None = None
+    signed: bool = True
+    precision: int | None = None
+    single: bool = False
+    length: int | None = None
+    fixed: bool = False
+    fraction: int = 6
+    span: bool = False
+
+
+def shape_of(column: Column, engine: str) -> Shape:
+    """What the declaration of another engine says; that of a weak one binds nothing but its kind."""
+    kind = column.type
+    native = column.native.lower()
+    sizes = [int(size) for size in re.findall(r"\d+", _in_brackets(native))]
+    match kind:
+        case Integer():
+            return _whole_number(kind, native, weak=column.weak)
+        case Decimal():
+            return Shape(kind, precision=sizes[0] if sizes else None)
+        case Float():
+            return Shape(kind, single=is_single(native) and not column.weak)
+        case Text() | Binary():
+            length = sizes[0] if len(sizes) == 1 and not _is_listed(native) else None
+            return Shape(kind, length=length, fixed=column.padded)
+        case Time() | Timestamp():
+            span = engine in ("mysql", "mariadb") or native.startswith("interval")
+            return Shape(kind, fraction=_fraction(column, native), span=span)
+        case Array(element):
+            inner = Column(column.name, element, re.sub(r"\[\d*\]$", "", column.native))
+            held = shape_of(inner, engine)
+            return Shape(kind, held.bits, held.signed, held.precision, held.single, held.length)
+        case _:
+            return Shape(kind)
+
+
+def element_of(shape: Shape, element: Type) -> Shape:
+    """The shape of the items of an array."""
+    return Shape(element, shape.bits, shape.signed, shape.precision, shape.single, shape.length)
+
+
+def cannot_hold(table: Table, column: Column, where: str) -> IncomparableTypes:
+    """The error for a type that has no faithful counterpart."""
+    return IncomparableTypes(
+        f"{table.name}.{column.name} ({column.native}) has no type on {where} that holds every"
+        f" {type_name(column.type)}: leave the column out, or name a type for it with cast"
+        f" (for example {column.name}=text) and make its column yourself"
+    )
+
+
+def key_of(table: Table) -> tuple[tuple[str, ...], bool]:
+    """The key that a new table is made with, and whether it is a primary one.
+
+    A table without a primary key gets its first unique key at once: rows are found by it.
+    """
+    if not table.keys:
+        return (), False
+    return table.keys[0], table.keys[0] == table.primary
+
+
+def later_indexes(table: Table) -> list[Index]:
+    """The indexes that are built when the rows are there."""
+    key, is_primary = key_of(table)
+    left = [i for i in table.indexes if is_primary or not (i.unique and i.columns == key)]
+    if table.primary and not is_primary and table.primary != key:
+        # A primary key that may hold NULL is no more than a unique index elsewhere.
+        left.insert(0, Index(f"{table.name.table}_primary", table.primary, unique=True))
+    return left
+
+
+def index_name(table: Table, index: Index, *, shared: bool) -> str:
+    """A name that is free: where indexes share a namespace, with that of their table."""
+    name = index.name
+    if name.startswith("sqlite_autoindex_"):
+        name = "_".join((table.name.table, *index.columns, "key"))
+    elif shared and not name.startswith(table.name.table):
+        name = f"{table.name.table}_{name}"
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}_{mark}"
+
+
+def table_statement(dialect: Dialect, table: Table, columns: Sequence[str]) -> str:
+    """CREATE TABLE from the declarations of its columns, with its key."""
+    key, is_primary = key_of(table)
+    parts = list(columns)
+    if key:
+        names = ", ".join(map(dialect.quote, key))
+        parts.append(f"{'PRIMARY KEY' if is_primary else 'UNIQUE'} ({names})")
+    listed = ",\n  ".join(parts)
+    return f"CREATE TABLE {table_sql(dialect, table.name)} (\n  {listed}\n)"
+
+
+def index_statement(
+    dialect: Dialect, table: Table, index: Index, parts: Sequence[str], *, shared: bool
+) -> str:
+    """CREATE INDEX over these parts."""
+    kind = "UNIQUE INDEX" if index.unique else "INDEX"
+    name = dialect.quote(index_name(table, index, shared=shared))
+    return f"CREATE {kind} {name} ON {table_sql(dialect, table.name)} ({', '.join(parts)})"
+
+
+def foreign_key_statements(dialect: Dialect, table: Table) -> list[str]:
+    """ALTER TABLE for each reference."""
+    found = []
+    for reference in table.foreign_keys:
+        own = ", ".join(map(dialect.quote, reference.columns))
+        others = ", ".join(map(dialect.quote, reference.parent_columns))
+        found.append(
+            f"ALTER TABLE {table_sql(dialect, table.name)} ADD FOREIGN KEY ({own})"
+            f" REFERENCES {table_sql(dialect, reference.parent)}"
+            + (f" ({others})" if others else "")
+            + f" ON DELETE {reference.on_delete} ON UPDATE {reference.on_update}"
+        )
+    return found
+
+
+def shared_warnings(table: Table) -> list[str]:
+    """What no engine gets from a description."""
+    return [f"{table.name} is made without {thing}" for thing in table.uncarried]
+
+
+def _in_brackets(native: str) -> str:
+    found = re.search(r"\(([^)]*)\)", native)
+    return found[1] if found else ""
+
+
+def _is_listed(native: str) -> bool:
+    return native.startswith(("enum", "set"))
+
+
+def _whole_number(kind: Type, native: str, *, weak: bool) -> Shape:
+    if weak:
+        return Shape(kind, bits=64)
+    words = native.partition("(")[0].split()
+    name = words[0].removeprefix("u") if words else ""
+    unsigned = "unsigned" in native or words[:1] in (["oid"], ["year"]) or name != words[0]
+    return Shape(kind, bits=_WIDTHS.get(name), signed=not unsigned)
+
+
+def _fraction(column: Column, native: str) -> int:
+    if column.fraction is not None:
+        return column.fraction
+    named = {"timestamp_s": 0, "timestamp_ms": 3}
+    sized = re.search(r"\((\d)\)", native)
+    return named.get(native, int(sized[1]) if sized else 6)
