@@ -318,6 +318,7 @@ class MariaDB(PrivateServer):
             _program("mariadb-install-db"),
             "--no-defaults",
             f"--datadir={self.path('data')}",
+            f"--tmpdir={self.path('')}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         )
@@ -424,6 +425,8 @@ def _mysql_options(server: PrivateServer, buffer_pool: str) -> list[str]:
     return [
         "--no-defaults",
         f"--datadir={server.path('data')}",
+        # Temporary tables are named by the process's number, which another container may have, too.
+        f"--tmpdir={server.path('')}",
         f"--socket={server.path('socket')}",
         f"--pid-file={server.path('pid')}",
         f"--port={server.port}",

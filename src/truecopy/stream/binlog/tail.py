@@ -96,7 +96,10 @@ class Tail:
 
     def knows(self, mark: Mark) -> bool:
         with self._news:
-            return self._index(mark) is not None
+            found = self._index(mark)
+            if found is not None:
+                self._given = max(self._given, self._boundaries[found].number)
+            return found is not None
 
     def next(self, start: Mark, max_bytes: int, wait: float) -> Mark:
         """See `ChangeLog.advance`."""
@@ -108,7 +111,7 @@ class Tail:
             while True:
                 found = self._choose(start, max_bytes)
                 if found is not None:
-                    self._given = found.number
+                    self._given = max(self._given, found.number)
                     return found.mark
                 if self._error is not None:
                     raise self._error
