@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -257,7 +258,7 @@ class SimulatedLog:
                 return self.mark(number)
         return self.current()
 
-    def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
+    def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:  # noqa: ARG002 - nothing to wait for
         number = int(start.position or 0)
         self.seek(start.position)
         return self.mark(min(number + max(max_bytes, 1), len(self.shard.log)))
@@ -266,7 +267,7 @@ class SimulatedLog:
         low, high = int(start.position or 0), int(end.position)
         middle = (low + high) // 2
         cuts = [low, middle, high] if parts > 1 and low < middle < high else [low, high]
-        return [SimulatedPart(self.shard, a, b, low) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [SimulatedPart(self.shard, a, b, low) for a, b in pairwise(cuts)]
 
     def lag(self, mark: Mark) -> Lag:
         return Lag(len(self.shard.log) - int(mark.position), 0.0)
@@ -283,7 +284,7 @@ class SimulatedLog:
 
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
         log = (
-            Applied(self.mark(number), *_text(t.origin), has_rows=bool(t.writes))
+            Applied(self.mark(number), *_text(t.origin))
             for number, t in enumerate(self.shard.log, 1)
             if number > self.shard.first and (t.writes or t.origin)
         )

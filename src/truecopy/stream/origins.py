@@ -11,19 +11,17 @@ from truecopy.stream.log import LogGone, Mark
 
 @dataclass(frozen=True)
 class Applied:
-    """A transaction of the log that changed rows, or recorded how far replication has come.
+    """A transaction of the log that changed rows.
 
     Attributes:
         mark: The boundary after it.
         shard: Where filtered replication took it from; empty where something else wrote it.
         position: That shard's position after it.
-        has_rows: Whether it changed more than that record.
     """
 
     mark: Mark
     shard: str = ""
     position: str = ""
-    has_rows: bool = True
 
 
 def hop_point(
@@ -58,8 +56,8 @@ def hop_point(
             is_past = is_past or bool(seen)
         elif shard in wanted:
             if not contains(wanted[shard], parse_position(transaction.position)):
-                # A first record without rows says what the copy holds: the changes before it are nowhere.
-                if shard not in seen and not (is_complete and transaction.has_rows):
+                # Replication records where it begins, so what was before the first record is nowhere.
+                if shard not in seen:
                     raise _starts_later(where, shard, given[shard])
                 is_past = True
             elif not is_past:

@@ -31,6 +31,7 @@ from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
 from truecopy.stream.tables import Choice
 from truecopy.stream.origins import Applied, hop_point
+from truecopy.stream.tables import Choice
 
 _SECOND = 1_000_000
 # Transactions and files are logged with the time at which the statement began: a search by time starts
@@ -225,12 +226,12 @@ class BinlogLog:
         key = table.keys[0] if table.keys else ()
         definition = Definition(str(self._origin_table), table.columns, key)
         with self._walk(start) as walked:
-            for origin, has_rows in changing_transactions(walked, definition):
+            for origin in changing_transactions(walked, definition):
                 mark = Mark(walked.position, walked.place, walked.committed_at)
                 if origin is None:
                     yield Applied(mark)
                 else:
-                    yield Applied(mark, origin.shard, origin.position, has_rows)
+                    yield Applied(mark, origin.shard, origin.position)
 
     def fed_by(self) -> dict[str, str]:
         with MySQL(self._endpoint) as session:

@@ -13,10 +13,8 @@ from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import Walk
 
 
-def changing_transactions(
-    walked: Walk, definition: Definition
-) -> Iterator[tuple[Origin | None, bool]]:
-    """Every transaction that changed rows of the database: its origin, if it has one, and whether more than that.
+def changing_transactions(walked: Walk, definition: Definition) -> Iterator[Origin | None]:
+    """Every transaction that changed rows of the database: its origin, if it has one.
 
     The walk stands at the transaction's end then.
 
@@ -34,16 +32,15 @@ def changing_transactions(
             if f"{database}.{name}" == definition.table:
                 number = raw[:6]
                 table = table or LoggedTable(parse_table_map(raw), definition, keys_only=False)
-            else:
-                has_rows = has_rows or database == home
+            has_rows = has_rows or database == home
         elif what == walk.ROWS:
             if table is not None and buf[start : start + 6] == number:
                 found = table.origin(*table.open_rows(detail, buf, start, end))
         elif what == walk.STATEMENT:
             has_rows = has_rows or _changes_rows(detail, home)
         elif what == walk.END:
-            if has_rows or found is not None:
-                yield found, has_rows
+            if has_rows:
+                yield found
             number, found, has_rows = b"", None, False
 
 
