@@ -19,19 +19,19 @@ import pyarrow as pa
 from truecopy import spark
 from truecopy.engines import deferred
 from truecopy.engines.lake_files import Files, folder_of, read_frame, tables_in
-from truecopy.engines.spark_dialect import (
-    canonical_sql,
-    canonical_type,
-    fingerprint_sql,
-    needs_python,
-    quote,
-)
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.text import canonical_text
 from truecopy.model.types import Type, Unknown
+from truecopy.sparksql.dialect import (
+    canonical_sql,
+    canonical_type,
+    fingerprint_sql,
+    needs_python,
+    quote,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

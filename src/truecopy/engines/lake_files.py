@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from truecopy.engines.spark_dialect import quote
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
+from truecopy.sparksql.dialect import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

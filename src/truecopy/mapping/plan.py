@@ -142,7 +142,7 @@ class TableMapping:
 
 
 Infer = Callable[[Sequence[Column], str], Type]
-"""The type of an expression over columns; `truecopy.mapping.typed.inferred_by` gives one."""
+"""The type of an expression over columns; `truecopy.mapping.transformers.inferred_by` gives one."""
 
 
 @dataclass(frozen=True)

@@ -116,11 +116,11 @@ class Shards(Section):
 
 def _which(data: object) -> str:
     if isinstance(data, Shards) or (isinstance(data, dict) and "keyspace" in data):
-        return "keyspace"
-    return "address"
+        return "a keyspace"
+    return "an address"
 
 
 End = Annotated[
-    Annotated[Address, Tag("address")] | Annotated[Shards, Tag("keyspace")], Discriminator(_which)
+    Annotated[Address, Tag("an address")] | Annotated[Shards, Tag("a keyspace")], Discriminator(_which)
 ]
 """A database's URL, or a keyspace."""

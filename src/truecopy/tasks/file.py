@@ -90,7 +90,7 @@ class Task(Section):
 
         Args:
             home: The source's default schema.
-            infer: Tells the types of expressions (`truecopy.mapping.typed.inferred_by`).
+            infer: Tells the types of expressions (`truecopy.mapping.transformers.inferred_by`).
         """
         parts = ("tables.rules", self.tables.rules), ("transformers", self.transformers)
         rules = []

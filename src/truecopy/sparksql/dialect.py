@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truecopy.engines.spark_text import MICROSECONDS, decimal_sql, float_bits_sql, let, parse_sql
 from truecopy.model.fingerprint import HEX_DIGITS
 from truecopy.model.table import Column
 from truecopy.model.types import (
@@ -25,6 +24,7 @@ from truecopy.model.types import (
     Uuid,
     is_free_text,
 )
+from truecopy.sparksql.text import MICROSECONDS, decimal_sql, float_bits_sql, let, parse_sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def canonical_sql(column: Column, kind: Type) -> str:
     if isinstance(column.type, Unsupported):
         nested = column.native.startswith(("struct", "map", "array", "variant"))
         return parse_sql(f"to_json({name})" if nested else f"CAST({name} AS STRING)", kind)
-    return _text(value, column.type, kind)
+    return text_sql(value, column.type, kind)
 
 
 def fingerprint_sql(texts: Sequence[str], types: Sequence[Type]) -> str:
@@ -101,7 +101,8 @@ def fingerprint_sql(texts: Sequence[str], types: Sequence[Type]) -> str:
     return f"CAST(conv({digits}, 16, 10) AS BIGINT)"
 
 
-def _text(x: str, own: Type, kind: Type) -> str:
+def text_sql(x: str, own: Type, kind: Type) -> str:
+    """The canonical text, under an agreed type, of an expression of the type `own`."""
     match own, kind:
         case ((Text() | Unknown()), _):
             return parse_sql(x, kind, shown=_valid(x))
@@ -123,7 +124,7 @@ def _text(x: str, own: Type, kind: Type) -> str:
             return parse_sql(_decimal(x, has or 0, None), kind)
         case Array(own_element), Array(element):
             inner = f"{x}_" if x.startswith("item") else "item"
-            texts = f"transform({x}, {inner} -> {_text(inner, own_element, element)})"
+            texts = f"transform({x}, {inner} -> {text_sql(inner, own_element, element)})"
             item = "t -> coalesce(concat(octet_length(t), ':', t), '-')"
             return f"array_join(transform({texts}, {item}), '')"
         case ((Integer() | Boolean()), (Integer() | Boolean())):
@@ -149,7 +150,7 @@ def _own_text(x: str, own: Type) -> str:
         case Decimal(scale):
             return _decimal(x, scale or 0, scale)
         case Array():
-            return _text(x, own, own)
+            return text_sql(x, own, own)
         case _:
             return f"CAST({x} AS STRING)"
 

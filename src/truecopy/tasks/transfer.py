@@ -1,0 +1,47 @@
+"""From a task file to what a transfer does."""
+
+from __future__ import annotations
+
+from truecopy.model.errors import UsageError
+from truecopy.tasks.ends import Address
+from truecopy.tasks.file import Task
+from truecopy.transfer.settings import Settings
+from truecopy.verify.options import Options
+
+
+def transfer_settings(task: Task) -> Settings:
+    """The settings of a task; what transfers cannot do yet is refused, never left undone in silence."""
+    if not isinstance(task.source, Address) or not isinstance(task.target, Address):
+        raise UsageError(
+            f"{task.path}: a transfer runs between two databases; keyspaces can be streamed only"
+        )
+    if task.validate_only:
+        raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
+    rules = task.mapping_rules()
+    if rules.rules:
+        raise UsageError(
+            f"{task.path}: rules and transformers of tables are read, but rows are not passed through them yet;"
+            " leave them out"
+        )
+    routes, renames = [], []
+    for pattern, route in task.routes.items():
+        if "*" in pattern or route.merge:
+            raise UsageError(
+                f"{task.path}: routes.{pattern}: patterns and merges are not carried out yet"
+            )
+        if route.table:
+            routes.append((pattern, route.table))
+        renames += [f"{pattern}.{old}={new}" for old, new in route.columns.items()]
+    return Settings(
+        task=task.task,
+        source=task.source.text,
+        target=task.target.text,
+        tables=task.tables.include if task.tables.include != ("*",) else (),
+        exclude=task.tables.exclude,
+        routes=tuple(routes),
+        matching=Options(renames=tuple(renames)),
+        delivery=task.delivery,
+        consistency=task.consistency,
+        connections=task.throttle.connections or 0,
+        master=task.spark.master,
+    )
