@@ -25,6 +25,7 @@ ENGINE_SETTINGS = (
     "keep_log",
     "key",
     "longest_transaction",
+    "partitions",
     "publication",
     "retain_bytes",
     "server_ids",

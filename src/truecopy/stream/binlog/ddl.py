@@ -47,8 +47,9 @@ _ALTER_ROWS = re.compile(
 _DROP = re.compile(r"DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?", re.IGNORECASE)
 _RENAME = re.compile(r"RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?", re.IGNORECASE)
 _RENAME_PAIR = re.compile(rf"{_TABLE}\s+(?:(?:NO)?WAIT\s+(?:\d+\s+)?)?TO\s+{_TABLE}", re.IGNORECASE)
-_LISTED_TABLE = re.compile(
-    rf"{_TABLE}(?=\s*(?:,|$|/\*|RESTRICT|CASCADE|WAIT|NOWAIT))", re.IGNORECASE
+_LISTED_TABLE = re.compile(rf"\s*{_TABLE}\s*(?:,|$)")
+_AFTER_LIST = re.compile(
+    r"\s+(?:RESTRICT|CASCADE|NOWAIT|WAIT\s+\d+|/\*.*?\*/)\s*$", re.IGNORECASE | re.DOTALL
 )
 _SEQUENCE = re.compile(
     rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?{_TABLE}",
@@ -97,7 +98,10 @@ def parse_statement(text: str, database: str) -> Statement:
     if match := _INDEX.match(sql):
         return Statement("index", (_name(match, database),), rest=sql)
     if match := _DROP.match(sql):
-        listed = _LISTED_TABLE.finditer(sql[match.end() :])
+        names = sql[match.end() :]
+        while end := _AFTER_LIST.search(names):
+            names = names[: end.start()]
+        listed = _LISTED_TABLE.finditer(names)
         return Statement("drop", tuple(_name(one, database) for one in listed), empties=True)
     if match := _RENAME.match(sql):
         pairs = tuple(

@@ -37,25 +37,21 @@ def take_back(definition: Definition, statement: Statement) -> Definition | None
         return definition
     if statement.kind not in ("alter", "index"):
         return None
-    for clause in reversed(_clauses(statement.rest)):
-        before = _before(definition, clause, statement.kind)
-        if before is None:
+    added: set[str] = set()
+    old_names: dict[str, str] = {}
+    for clause in _clauses(statement.rest):
+        if statement.kind == "index" or _SAME_COLUMNS.match(clause):
+            # What tells rows apart now may not have done so before; and a check may have made text JSON.
+            if _adds_key(clause, definition) or _JSON_CHECK.search(clause):
+                return None
+        elif match := _RENAME_COLUMN.match(clause):
+            old_names[_unquoted(match[3], match[4]).lower()] = _unquoted(match[1], match[2])
+        elif match := _ADD_COLUMN.match(clause):
+            added.add(_unquoted(match[1], match[2]).lower())
+        else:
             return None
-        definition = before
-    return definition
-
-
-def _before(definition: Definition, clause: str, kind: str) -> Definition | None:
-    if kind == "index" or _SAME_COLUMNS.match(clause):
-        # What tells rows apart now may not have done so before; and a check may have made text JSON.
-        unclear = _adds_key(clause, definition) or _JSON_CHECK.search(clause)
-        return None if unclear else definition
-    if match := _RENAME_COLUMN.match(clause):
-        old, new = _unquoted(match[1], match[2]), _unquoted(match[3], match[4])
-        return _renamed(definition, new, old)
-    if match := _ADD_COLUMN.match(clause):
-        return _without(definition, _unquoted(match[1], match[2]).lower())
-    return None
+    rest = _without(definition, added)
+    return rest and _renamed(rest, old_names)
 
 
 def _adds_key(clause: str, definition: Definition) -> bool:
@@ -66,19 +62,20 @@ def _adds_key(clause: str, definition: Definition) -> bool:
     return columns == {name.lower() for name in definition.key}
 
 
-def _without(definition: Definition, column: str) -> Definition | None:
-    columns = tuple(c for c in definition.columns if c.name.lower() != column)
-    was_added = len(columns) == len(definition.columns) - 1
-    if not was_added or column in (name.lower() for name in definition.key):
+def _without(definition: Definition, added: set[str]) -> Definition | None:
+    columns = tuple(c for c in definition.columns if c.name.lower() not in added)
+    were_added = len(columns) == len(definition.columns) - len(added)
+    if not were_added or not added.isdisjoint(name.lower() for name in definition.key):
         return None
     return replace(definition, columns=columns)
 
 
-def _renamed(definition: Definition, now: str, before: str) -> Definition:
+def _renamed(definition: Definition, old_names: dict[str, str]) -> Definition:
+    """All at once: two columns may have changed their names with each other."""
     columns = tuple(
-        replace(c, name=before) if c.name.lower() == now.lower() else c for c in definition.columns
+        replace(c, name=old_names.get(c.name.lower(), c.name)) for c in definition.columns
     )
-    key = tuple(before if name.lower() == now.lower() else name for name in definition.key)
+    key = tuple(old_names.get(name.lower(), name) for name in definition.key)
     return replace(definition, columns=columns, key=key)
 
 
