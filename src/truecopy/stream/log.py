@@ -158,6 +158,15 @@ class Follows(Protocol):
 
 
 @runtime_checkable
+class KnowsVisible(Protocol):
+    """A log that may be ahead of what can be read in the tables."""
+
+    def visible(self) -> Mark:
+        """A boundary before which everything can be read by whoever asks now: where snapshots start from."""
+        ...
+
+
+@runtime_checkable
 class RecordsOrigins(Protocol):
     """A log in which filtered replication leaves the source's positions."""
 
@@ -169,15 +178,6 @@ class RecordsOrigins(Protocol):
         ...
 
 
-def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:
-    """The log of an endpoint, through entry points: a new engine needs no change here.
-
-    With the setting `cursor`, tables are polled instead, whether the engine has a log or not.
-    """
-    if wanted.settings.get("cursor"):
-        from truecopy.stream.polling import open_polling  # it builds on this module
-
-        return open_polling(endpoint, wanted)
 @runtime_checkable
 class Fed(Protocol):
     """A log whose server can say what filtered replication has brought it."""
@@ -191,6 +191,15 @@ class Fed(Protocol):
         ...
 
 
+def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:
+    """The log of an endpoint, through entry points: a new engine needs no change here.
+
+    With the setting `cursor`, tables are polled instead, whether the engine has a log or not.
+    """
+    if wanted.settings.get("cursor"):
+        from truecopy.stream.polling import open_polling  # it builds on this module
+
+        return open_polling(endpoint, wanted)
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if endpoint.scheme not in known:
         raise UsageError(

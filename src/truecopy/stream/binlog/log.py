@@ -17,7 +17,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.position import FilePosition, contains, parse_position
 from truecopy.model.table import TableName
-from truecopy.stream.binlog import walk
+from truecopy.stream.binlog import tail, walk
 from truecopy.stream.binlog.events import events, first_time
 from truecopy.stream.binlog.origins import changing_transactions
 from truecopy.stream.binlog.part import BinlogPart
@@ -26,10 +26,10 @@ from truecopy.stream.binlog.rights import missing
 from truecopy.stream.binlog.schemas import Schemas
 from truecopy.stream.binlog.server import LogFile, Server
 from truecopy.stream.binlog.tail import Boundary, Tail
+from truecopy.stream.binlog.visibility import visible_mark
 from truecopy.stream.binlog.walk import Walk, now
 from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
-from truecopy.stream.tables import Choice
 from truecopy.stream.origins import Applied, hop_point
 from truecopy.stream.tables import Choice
 
@@ -98,6 +98,9 @@ class BinlogLog:
                     mark = Mark(walked.position, walked.place, walked.committed_at)
         return mark
 
+    def visible(self) -> Mark:
+        return visible_mark(self._endpoint)
+
     def seek(self, position: str) -> Mark:
         meant = parse_position(position)
         if isinstance(meant, FilePosition):
@@ -155,7 +158,8 @@ class BinlogLog:
             known = Definitions().find_set(start.schemas)
             choice = Choice(self._wanted.tables, self._endpoint.database)
             schemas = Schemas(self._endpoint, known)
-            self._tail = Tail(self._endpoint, choice, self._server_ids, start, schemas)
+            apart = max(min(tail.SAMPLE_BYTES, max_bytes // 4), 1)
+            self._tail = Tail(self._endpoint, choice, self._server_ids, start, schemas, apart)
         try:
             return self._tail.next(start, max_bytes, wait)
         except TruecopyError:

@@ -110,6 +110,12 @@ class PostgreSQLLog:
             return self._mark(end)
         return replace(self._mark(end), position=lsn_text(passed.lsn), committed_at=idle_at)
 
+    def visible(self) -> Mark:
+        from truecopy.stream.postgresql.visibility import visible_position  # which needs this class
+
+        self.current()
+        return self.seek(visible_position(self, self._connect(), self.oldest()))
+
     def seek(self, position: str) -> Mark:
         lsn = parse_lsn(position)
         self._spool.reload()
