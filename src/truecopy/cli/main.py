@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
 from truecopy.cli.demo import demo
+from truecopy.cli.run import run
 from truecopy.cli.stream import stream
 from truecopy.cli.task import task_app
 from truecopy.cli.token import token_app
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command()(stream)
+app.command()(run)
 app.command()(demo)
 app.add_typer(token_app)
 app.add_typer(task_app)

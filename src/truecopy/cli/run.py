@@ -1,0 +1,68 @@
+"""`truecopy run`: copy, replay, and keep replicating, as a task file says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truecopy.cli.progress import say
+from truecopy.model.errors import UsageError
+from truecopy.tasks.file import load_task
+from truecopy.tasks.transfer import transfer_settings
+from truecopy.transfer.run import Listener, RunReport, Transfer
+
+
+def run(
+    task: Annotated[Path, typer.Argument(help="The task file.")],
+    snapshot_only: Annotated[
+        bool, typer.Option("--snapshot-only", help="Copy the rows, and end.")
+    ] = False,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", help="End when everything committed by then is on the target."
+        ),
+    ] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document at the end.")
+    ] = False,
+) -> int:
+    """Copy the tables of a task and replicate their changes; the same command goes on where it stopped.
+
+    \b
+    truecopy run shop.yaml
+    truecopy run shop.yaml --until-caught-up --json
+    """
+    if snapshot_only and until_caught_up:
+        raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
+    transfer = Transfer(transfer_settings(load_task(task)), Listener(said=say))
+    report = transfer.run(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
+    if json_:
+        json.dump(_document(report), sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        _print(report)
+    return 0
+
+
+def _document(report: RunReport) -> dict[str, object]:
+    return {
+        "task": report.task,
+        "state": report.state,
+        "lag_seconds": round(report.lag_seconds, 3),
+        "tables": {name: asdict(state) for name, state in report.tables.items()},
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _print(report: RunReport) -> None:
+    for name, state in report.tables.items():
+        typer.echo(
+            f"{name}: {state.rows_copied:,} rows copied, {state.changes_applied:,} changes applied"
+        )
+    typer.echo(f"{report.task}: {report.state} after {report.seconds:.1f} s")

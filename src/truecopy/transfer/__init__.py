@@ -1,0 +1,1 @@
+"""Rows into a target: snapshot, replicate, deliver, cut over."""

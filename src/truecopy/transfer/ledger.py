@@ -1,0 +1,204 @@
+"""What a task keeps in its target: where it started, which chunks are in, how far each part has come.
+
+This is the only truth about progress. Each write transaction changes its own line here, and only where
+the line still says what the writer believes: an attempt that was overtaken, or a driver that was
+replaced, changes no line, and rolls its rows back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from truecopy.engines.protocols import Statement
+from truecopy.model.errors import CannotFinish
+from truecopy.model.relation import Chunk
+
+TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
+TABLES = (TASKS, CHUNKS, PROGRESS)
+
+_CREATE = (
+    f"""CREATE TABLE IF NOT EXISTS {TASKS} (
+        task VARCHAR(190) NOT NULL PRIMARY KEY, phase VARCHAR(20) NOT NULL, origin TEXT NOT NULL,
+        epoch BIGINT NOT NULL)""",
+    f"""CREATE TABLE IF NOT EXISTS {CHUNKS} (
+        task VARCHAR(190) NOT NULL, source_table VARCHAR(190) NOT NULL, number INTEGER NOT NULL,
+        bounds TEXT NOT NULL, copied BIGINT, PRIMARY KEY (task, source_table, number))""",
+    f"""CREATE TABLE IF NOT EXISTS {PROGRESS} (
+        task VARCHAR(190) NOT NULL, part VARCHAR(190) NOT NULL, position TEXT NOT NULL,
+        committed_at BIGINT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (task, part))""",
+)
+
+
+class Overtaken(CannotFinish):
+    """Somebody newer is at work: what this attempt wrote is rolled back."""
+
+
+class Keeps(Protocol):
+    """A session of a target that can hold a ledger: it runs statements in transactions."""
+
+    dialect: Any
+
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]: ...
+    def execute(self, statement: Statement) -> int: ...
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """What the ledger says of a task: its phase, where its snapshot began, and whose turn it is."""
+
+    phase: str
+    origin: dict[str, Any]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class PlannedChunk:
+    """A chunk of a table; `copied` is the number of its rows, or None while it is not in."""
+
+    number: int
+    chunk: Chunk
+    copied: int | None
+
+
+class Ledger:
+    """The lines of one task, through one session."""
+
+    def __init__(self, session: Keeps, task: str) -> None:
+        self._session = session
+        self._task = task
+
+    def create(self) -> None:
+        for statement in _CREATE:
+            self._session.execute(Statement(statement))
+        self._session.commit()
+
+    def claim(self, origin: Mapping[str, Any]) -> TaskLine:
+        """Takes the task over from whoever had it: with a new epoch, the writes of others find no line."""
+        self._session.begin()
+        changed = self._execute(f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task)
+        if not changed:
+            self._execute(
+                f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
+                *(self._task, "snapshot", json.dumps(origin), 1),
+            )
+        self._execute(
+            f"UPDATE {PROGRESS} SET epoch = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?) WHERE task = ?",
+            *(self._task, self._task),
+        )
+        line = self._line()
+        self._session.commit()
+        assert line is not None
+        return line
+
+    def find(self) -> TaskLine | None:
+        line = self._line()
+        self._session.commit()
+        return line
+
+    def _line(self) -> TaskLine | None:
+        rows = self._fetch(f"SELECT phase, origin, epoch FROM {TASKS} WHERE task = ?", self._task)
+        return TaskLine(rows[0][0], json.loads(rows[0][1]), int(rows[0][2])) if rows else None
+
+    def enter(self, phase: str, epoch: int) -> None:
+        """Says that the task has come to a phase."""
+        self._session.begin()
+        if not self._execute(
+            f"UPDATE {TASKS} SET phase = ? WHERE task = ? AND epoch = ?", phase, self._task, epoch
+        ):
+            self._session.rollback()
+            raise Overtaken(f"another run of {self._task} has taken over")
+        self._session.commit()
+
+    # Chunks
+
+    def plan(self, table: str, chunks: Sequence[Chunk]) -> None:
+        """Remembers how a table was cut, so that a resumed copy cuts it likewise."""
+        self._session.begin()
+        for number, chunk in enumerate(chunks):
+            self._execute(
+                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
+                *(self._task, table, number, json.dumps([chunk.low, chunk.high])),
+            )
+        self._session.commit()
+
+    def chunks(self, table: str) -> list[PlannedChunk]:
+        rows = self._fetch(
+            f"SELECT number, bounds, copied FROM {CHUNKS} WHERE task = ? AND source_table = ? ORDER BY number",
+            *(self._task, table),
+        )
+        self._session.commit()
+        return [
+            PlannedChunk(int(number), _chunk(bounds), None if copied is None else int(copied))
+            for number, bounds, copied in rows
+        ]
+
+    def note_copied(self, table: str, number: int, rows: int, epoch: int) -> None:
+        """Inside the chunk's own transaction: the chunk is in. Whoever is late finds it done already."""
+        changed = self._execute(
+            f"UPDATE {CHUNKS} SET copied = ? WHERE task = ? AND source_table = ? AND number = ? AND copied IS NULL"
+            f" AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
+            *(rows, self._task, table, number, epoch, self._task),
+        )
+        if changed != 1:
+            raise Overtaken(f"chunk {number} of {table} was copied by another attempt")
+
+    # Progress
+
+    def progress(self) -> dict[str, tuple[str, int]]:
+        """Position and commit time of each part."""
+        rows = self._fetch(
+            f"SELECT part, position, committed_at FROM {PROGRESS} WHERE task = ?", self._task
+        )
+        self._session.commit()
+        return {part: (position, int(at)) for part, position, at in rows}
+
+    def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
+        """Makes the line of a part that has none, at the position where its changes begin."""
+        self._session.begin()
+        if not self._fetch(
+            f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
+        ):
+            self._execute(
+                f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
+                *(self._task, part, position, committed_at, epoch),
+            )
+        self._session.commit()
+
+    def advance(self, part: str, old: str, new: str, committed_at: int, epoch: int) -> bool:
+        """Inside the part's own transaction, and first in it: the line is locked until the rows are in.
+
+        False where an earlier attempt of the same step has done it: its rows are in.
+        """
+        changed = self._execute(
+            f"UPDATE {PROGRESS} SET position = ?, committed_at = ? WHERE task = ? AND part = ?"
+            " AND position = ? AND epoch = ?",
+            *(new, committed_at, self._task, part, old, epoch),
+        )
+        if changed == 1:
+            return True
+        now = self._fetch(
+            f"SELECT position, epoch FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
+        )
+        if now and (now[0][0], int(now[0][1])) == (new, epoch):
+            return False
+        raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
+
+    def _execute(self, sql: str, *values: object) -> int:
+        return self._session.execute(Statement(self._placed(sql), values))
+
+    def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._session.fetch(Statement(self._placed(sql), values))
+
+    def _placed(self, sql: str) -> str:
+        return sql.replace("?", self._session.dialect.placeholder)
+
+
+def _chunk(bounds: str) -> Chunk:
+    low, high = json.loads(bounds)
+    return Chunk(tuple(low) if low is not None else None, tuple(high) if high is not None else None)

@@ -1,0 +1,348 @@
+"""A transfer from its first row to its last change: plan, copy, replay, index, replicate.
+
+The order matters. The point from which changes are replayed is taken before the first row is read, and it
+is one up to which everything can be *seen*, not merely one that is in the log. Changes are replayed when
+the copy is complete, so a row may go back in time and come forward again until the replay passes the end
+of the copy; unique indexes and foreign keys are built only then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, cast
+
+from truecopy.engines import connect, pool
+from truecopy.engines.protocols import (
+    Creates,
+    Introspects,
+    Loads,
+    Reads,
+    Session,
+    SetsSequences,
+    Statement,
+)
+from truecopy.engines.sql import table_sql
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.position import parse_position
+from truecopy.model.table import Table, TableName
+from truecopy.model.token import EventToken, KeyspacePosition
+from truecopy.spark import explain_spark, is_local
+from truecopy.spark import session as spark_session
+from truecopy.stream.changes import read_changes
+from truecopy.stream.keyspace import KeyspaceStream, Offset
+from truecopy.stream.request import Request
+from truecopy.transfer.ledger import TABLES, Ledger, TaskLine
+from truecopy.transfer.plan import TablePlan, may_be_sliced
+from truecopy.transfer.replicate import Replication
+from truecopy.transfer.settings import Settings
+from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
+from truecopy.verify.chunks import plan_chunks
+from truecopy.verify.matching import NotCompared, Pairing, match
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SNAPSHOT, REPLAY, REPLICATE = "snapshot", "replay", "replicate"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """How far one table is."""
+
+    rows_copied: int = 0
+    changes_applied: int = 0
+    version: dict[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What `truecopy run` ends with."""
+
+    task: str
+    state: str
+    lag_seconds: float
+    tables: Mapping[str, TableState]
+    verify_share: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass
+class Listener:
+    """Told what happens; by default nobody is."""
+
+    said: Callable[[str], None] = field(default=lambda _: None)
+    copied: Callable[[Copied, int], None] = field(default=lambda _, __: None)
+
+
+class Transfer:
+    """One run of a task."""
+
+    def __init__(self, settings: Settings, listener: Listener | None = None) -> None:
+        self._settings = settings
+        self._listener = listener or Listener()
+        self._source = parse_endpoint(settings.source)
+        self._target = parse_endpoint(settings.target)
+        self._request = Request(settings.source, tables=settings.tables)
+        self._copied: Counter[str] = Counter()
+        self._seconds = self._verify_seconds = 0.0
+
+    def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
+        """Goes on where the ledger says that the task stands, to the end that was asked for."""
+        begun = time.monotonic()
+        with connect(self._source) as source, connect(self._target) as target:
+            self._refuse_what_cannot_be(target)
+            plans = self._plan(source, target)
+            line = self._claim(target)
+            spark = spark_session(self._settings.master)
+            if line.phase == SNAPSHOT:
+                self._copy(spark, source, target, plans, line)
+            state, lag, applied = SNAPSHOT, 0.0, Counter[str]()
+            replication: Replication | None = None
+            if not snapshot_only:
+                replication = self._replication(plans, line)
+                self._replicate(spark, replication, once=True)
+                self._finish_tables(source, target, plans, line)
+                if not until_caught_up:
+                    self._replicate(spark, replication, once=False)
+                state, lag, applied = REPLICATE, self._lag(replication), replication.applied
+        return RunReport(
+            self._settings.task,
+            state,
+            lag,
+            {
+                name: TableState(
+                    self._rows_of(name), applied[name], self._version(replication, name)
+                )
+                for name in plans
+            },
+            self._verify_seconds / self._seconds if self._seconds else 0.0,
+            time.monotonic() - begun,
+        )
+
+    # Planning
+
+    def _refuse_what_cannot_be(self, target: Session) -> None:
+        if not isinstance(target, Loads) or not isinstance(target, Introspects):
+            raise UsageError(f"{self._target.scheme}:// cannot be the target of a transfer")
+        master = self._settings.master
+        if target.driver_local and master and not is_local(master):
+            raise UsageError(
+                f"{self._target} is a file of this machine, which the executors of a cluster cannot open"
+            )
+
+    def _plan(self, source: Session, target: Session) -> dict[str, TablePlan]:
+        if not isinstance(source, Introspects):
+            raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
+        names = [name for name in source.tables() if self._wants(name)]
+        if not names:
+            raise UsageError(f"no table of {self._source} is chosen by the task")
+        plans = {}
+        for name in names:
+            table = source.describe(name)
+            onto = self._target_table(target, table)
+            found = match(source, target, Pairing((name,), onto), self._settings.matching)
+            if isinstance(found, NotCompared):
+                raise UsageError(f"{name} cannot be carried to {onto}: {found.reason}")
+            for finding in found.findings:
+                if finding.kind == "missing_on_target":
+                    raise UsageError(f"{name} cannot be carried whole: {finding.message}")
+            key = tuple(column.name for column in found.target.key)
+            plans[str(name)] = TablePlan(found, may_be_sliced(found.target_table, key))
+        return plans
+
+    def _wants(self, name: TableName) -> bool:
+        if name.table in TABLES or name.table.startswith("truecopy_"):
+            return False
+
+        def matches(patterns: tuple[str, ...]) -> bool:
+            return any(fnmatchcase(name.table, p) or fnmatchcase(str(name), p) for p in patterns)
+
+        chosen = not self._settings.tables or matches(self._settings.tables)
+        return chosen and not matches(self._settings.exclude)
+
+    def _target_table(self, target: Session, table: Table) -> TableName:
+        """The table that takes the rows; made where it is missing."""
+        routes = dict(self._settings.routes)
+        wanted = routes.get(str(table.name)) or routes.get(table.name.table) or table.name.table
+        introspects = cast(Introspects, target)
+        found = introspects.find(wanted)
+        if found is not None:
+            return found
+        if not isinstance(target, Creates):
+            raise UsageError(
+                f"{self._target} has no table {wanted}, and cannot make one: make it first"
+            )
+        schema, _, bare = wanted.rpartition(".")
+        named = replace(table, name=TableName(schema or None, bare))
+        for statement in target.create_table(named):
+            cast(Any, target).execute(Statement(statement))
+        cast(Any, target).commit()
+        for line in target.creation_warnings(named):
+            self._listener.said(line)
+        made = introspects.find(wanted)
+        if made is None:
+            raise CannotFinish(f"{self._target} made {wanted} and does not show it")
+        return made
+
+    def _claim(self, target: Session) -> TaskLine:
+        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger.create()
+        if ledger.find() is None:
+            with KeyspaceStream(self._request) as stream:
+                if lines := stream.missing():
+                    raise CannotFinish("; ".join(lines))
+                origin = stream.visible().plain()
+        else:
+            origin = {}
+        return ledger.claim(origin)
+
+    # Copying
+
+    def _copy(
+        self,
+        spark: SparkSession,
+        source: Session,
+        target: Session,
+        plans: Mapping[str, TablePlan],
+        line: TaskLine,
+    ) -> None:
+        ledger = Ledger(cast(Any, target), self._settings.task)
+        tasks, total = [], 0
+        for name, plan in plans.items():
+            chunks = ledger.chunks(name)
+            if not chunks:
+                self._refuse_rows(target, plan)
+                ledger.plan(
+                    name, plan_chunks(cast(Reads, source), plan.comparison, self._chunking())
+                )
+                chunks = ledger.chunks(name)
+            total += plan.comparison.rows
+            self._copied[name] += sum(chunk.copied or 0 for chunk in chunks)
+            tasks += [
+                CopyTask(
+                    self._settings.task,
+                    line.epoch,
+                    self._settings.annotation,
+                    plan,
+                    chunk.number,
+                    chunk.chunk,
+                )
+                for chunk in chunks
+                if chunk.copied is None
+            ]
+        tasks.sort(key=lambda task: -task.plan.comparison.rows)
+        with _one_line():
+            for copied in copy_chunks(spark, tasks, self._parallel(spark, target)):
+                self._copied[copied.table] += copied.rows
+                self._seconds += copied.seconds
+                self._verify_seconds += copied.verify_seconds
+                self._listener.copied(copied, total)
+        ledger.enter(REPLAY, line.epoch)
+
+    def _chunking(self) -> Any:
+        return replace(self._settings.matching, chunk_rows=self._settings.chunk_rows or 20_000)
+
+    def _refuse_rows(self, target: Session, plan: TablePlan) -> None:
+        table = table_sql(cast(Any, target).dialect, plan.target.tables[0])
+        if cast(Any, target).fetch(Statement(f"SELECT 1 FROM {table} LIMIT 1")):
+            raise UsageError(
+                f"{plan.target.tables[0]} on {self._target} is not empty: empty it, or leave {plan.source_name} out"
+            )
+
+    def _parallel(self, spark: SparkSession, target: Session) -> int:
+        if target.driver_local:
+            return 1
+        return self._settings.connections or spark.sparkContext.defaultParallelism
+
+    def _rows_of(self, name: str) -> int:
+        with pool.lease(self._target) as session:
+            chunks = Ledger(cast(Any, session), self._settings.task).chunks(name)
+        return sum(chunk.copied or 0 for chunk in chunks)
+
+    # Replicating
+
+    def _replication(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Replication:
+        origin = Offset.parse(line.origin)
+        origins = {s: (mark.position, mark.committed_at) for s, mark in origin.marks.items()}
+        return Replication(self._settings, self._target, plans, origins, line.epoch)
+
+    def _replicate(self, spark: SparkSession, replication: Replication, *, once: bool) -> None:
+        """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""
+        tokens = tuple(
+            EventToken(committed_at, shard, parse_position(position))
+            for shard, (position, committed_at) in replication.positions().items()
+        )
+        start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
+        with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
+            changes = read_changes(spark, self._request, start=start)
+            writer = changes.writeStream.foreachBatch(replication.apply)
+            writer = writer.option("checkpointLocation", checkpoint)
+            query = (writer.trigger(availableNow=True) if once else writer).start()
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+
+    def _finish_tables(
+        self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
+    ) -> None:
+        """Indexes and foreign keys, once nothing goes back in time any more."""
+        ledger = Ledger(cast(Any, target), self._settings.task)
+        found = ledger.find()
+        if found is None or found.phase != REPLAY:
+            return
+        if isinstance(target, Creates):
+            described = [
+                replace(
+                    cast(Introspects, source).describe(plan.source.tables[0]),
+                    name=plan.target.tables[0],
+                )
+                for plan in plans.values()
+            ]
+            for make in (target.create_indexes, target.create_foreign_keys):
+                for table in described:
+                    for statement in make(table):
+                        cast(Any, target).execute(Statement(statement))
+                        cast(Any, target).commit()
+        ledger.enter(REPLICATE, line.epoch)
+
+    def _lag(self, replication: Replication) -> float:
+        at = [committed_at for _, committed_at in replication.positions().values() if committed_at]
+        return (
+            0.0 if not at else max(time.time() - min(at) / 1e6, 0.0) if self._is_behind() else 0.0
+        )
+
+    def _is_behind(self) -> bool:
+        return False
+
+    def _version(self, replication: Replication | None, name: str) -> dict[str, object] | None:
+        if replication is None:
+            return None
+        position, committed_at = next(iter(replication.positions().values()))
+        return {"table": name, "position": position, "committed_at": committed_at}
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What Spark says in eighty lines, in one."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise explain_spark(error) from error
+
+
+def set_sequences(target: Endpoint, tables: list[Table]) -> None:
+    """At the end of a cutover: new rows get numbers that no row has."""
+    with connect(target) as session:
+        if isinstance(session, SetsSequences):
+            for table in tables:
+                session.set_sequences(table)

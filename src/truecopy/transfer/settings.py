@@ -1,0 +1,45 @@
+"""What a transfer is asked to do, as plain values; the task file is one way to say it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from truecopy.verify.options import Options
+
+AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
+ROW, TABLE, TRANSACTION = "row", "table", "transaction"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One transfer.
+
+    Attributes:
+        task: Its name; the target's ledger knows it by that.
+        source, target: URLs.
+        tables: Names or patterns of source tables; empty for all.
+        exclude: Patterns of source tables to leave out.
+        routes: Target tables by source table, where their names differ.
+        matching: How columns are matched: renames, ignored columns, casts.
+        connections: The most that are open to either side; 0 for one per core.
+        annotation: The mark on every statement that is written.
+    """
+
+    task: str
+    source: str = field(repr=False)
+    target: str = field(repr=False)
+    tables: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+    matching: Options = field(default_factory=Options)
+    delivery: str = AT_LEAST_ONCE
+    consistency: str = ROW
+    connections: int = 0
+    chunk_rows: int = 0
+    master: str | None = None
+
+    @property
+    def annotation(self) -> str:
+        digest = hashlib.sha256(self.task.encode()).hexdigest()[:8]
+        return f"truecopy {self.task} {digest}".replace("*/", "* /")

@@ -1,0 +1,137 @@
+"""The copy: chunks as Spark tasks, each read in one statement, written in one transaction, compared before commit.
+
+What could go wrong between the steps, and why it does not:
+
+- The source changes while a chunk is read: the statement is one snapshot, and what changed since P0 is
+  replayed by the stream afterwards, idempotently.
+- A task dies before commit: the target rolls back, the chunk is not noted, another attempt does it.
+- A task dies after commit, before Spark hears of it: the next attempt finds the chunk noted and skips.
+- An attempt that was given up wakes up: the chunk is noted, or the epoch is another: it rolls back.
+- The target changed a value on the way in (charset, rounding, a trigger): the digests differ, nothing is
+  committed, and after some attempts the run fails and names the chunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines import pool
+from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.fingerprint import Digest
+from truecopy.model.relation import Chunk
+from truecopy.transfer.ledger import Ledger, Overtaken
+from truecopy.transfer.plan import TablePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """One chunk to copy; plain values."""
+
+    task: str
+    epoch: int
+    annotation: str
+    plan: TablePlan
+    number: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A chunk that is in, and what its verification took of the time."""
+
+    table: str
+    rows: int
+    seconds: float
+    verify_seconds: float
+
+
+class ChunkDiffers(CannotFinish):
+    """What the target holds is not what was sent."""
+
+
+def copy_chunks(spark: SparkSession, tasks: Sequence[CopyTask], parallel: int) -> Iterator[Copied]:
+    """Copies chunks, as many at a time as there are cores or connections; results come as they are made."""
+    if not tasks:
+        return
+    context = spark.sparkContext
+    size = max(parallel, 1) * 8
+    for at in range(0, len(tasks), size):
+        some = list(tasks[at : at + size])
+        # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
+        numbers = context.parallelize(range(len(some)), len(some))
+        for outcome in numbers.map(partial(_outcome, some)).collect():
+            if isinstance(outcome, TruecopyError):
+                raise outcome
+            yield outcome
+
+
+def _outcome(tasks: Sequence[CopyTask], number: int) -> Copied | TruecopyError:
+    try:
+        return copy_chunk(tasks[number])
+    except TruecopyError as error:
+        return error
+
+
+def copy_chunk(task: CopyTask) -> Copied:
+    """Copies one chunk; a mismatch or a lost connection is tried again, within limits."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _copy_once(task)
+        except Overtaken:
+            return Copied(task.plan.source_name, 0, 0.0, 0.0)
+        except CannotFinish:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(0.3 * attempt)
+    raise AssertionError("unreachable")
+
+
+def _copy_once(task: CopyTask) -> Copied:
+    begun = time.monotonic()
+    plan = task.plan
+    with pool.lease(plan.source.endpoint) as source:
+        rows: pa.Table = cast(Any, source).fingerprinted_rows(plan.source, task.chunk)
+    sent = digest_of(rows)
+    with pool.lease(plan.target.endpoint) as session:
+        target: Any = session
+        target.begin()
+        try:
+            ledger = Ledger(target, task.task)
+            ledger.note_copied(plan.source_name, task.number, sent.count, task.epoch)
+            texts = rows.drop_columns(["fingerprint"])
+            if texts.num_rows:
+                target.load(plan.target, texts, annotation=task.annotation)
+            checking = time.monotonic()
+            held = target.digest(plan.target, task.chunk if plan.comparison.ordered else Chunk())
+            verify_seconds = time.monotonic() - checking
+            if held != sent:
+                raise ChunkDiffers(
+                    f"chunk {task.number} of {plan.source_name} is not on the target as it was sent:"
+                    f" {held.count} rows there, {sent.count} sent; nothing of it was committed. Is the target table"
+                    " empty, without triggers, and of types that hold these values?"
+                )
+        except BaseException:
+            with suppress(TruecopyError):
+                target.rollback()
+            raise
+        target.commit()
+    return Copied(plan.source_name, sent.count, time.monotonic() - begun, verify_seconds)
+
+
+def digest_of(rows: pa.Table) -> Digest:
+    """Count and sum of the fingerprints that came with the rows."""
+    total = pc.sum(rows.column("fingerprint").cast(pa.decimal128(38))).as_py()
+    return Digest(rows.num_rows, int(total or 0))

@@ -1,0 +1,91 @@
+"""A random write load on a source: inserts, updates, deletes, key changes, swaps of unique values."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.servers import Database
+
+TABLE = """CREATE TABLE items (
+    id INT NOT NULL PRIMARY KEY, code VARCHAR(20) NOT NULL UNIQUE, name VARCHAR(40), price DECIMAL(10,2),
+    made TIMESTAMP NULL, note TEXT)"""
+
+
+def fill(database: Database, rows: int) -> None:
+    """Some rows to start from; written so that MariaDB and PostgreSQL both understand it."""
+    database.execute(TABLE)
+    database.executemany(
+        "INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s)",
+        [
+            (
+                n,
+                f"c{n}",
+                f"name {n}",
+                n / 7,
+                "2024-01-31 12:00:00",
+                None if n % 3 else f"note\t{n}\\",
+            )
+            for n in range(1, rows + 1)
+        ],
+    )
+
+
+@contextmanager
+def writing(database: Database, rows: int, seed: int = 1) -> Iterator[None]:
+    """Writes until the block ends."""
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def write() -> None:
+        try:
+            connection = database.connect()
+            chance, new = random.Random(seed), rows
+            with connection.cursor() as cursor:
+                while not stop.is_set():
+                    new += 1
+                    _write_once(cursor, chance, new)
+                    time.sleep(0.005)
+            connection.close()
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures
+
+
+def _write_once(cursor: Any, chance: random.Random, new: int) -> None:
+    cursor.execute("BEGIN")
+    one, other = chance.randrange(1, new), chance.randrange(1, new)
+    match chance.randrange(5):
+        case 0:
+            cursor.execute("DELETE FROM items WHERE id = %s", (one,))
+        case 1:
+            cursor.execute("UPDATE items SET price = price + 1 WHERE id IN (%s, %s)", (one, other))
+        case 2:
+            cursor.execute("UPDATE items SET id = -id WHERE id = %s", (one,))
+        case 3:
+            _swap_codes(cursor, one, other)
+        case _:
+            row = (new, f"c{new}", "new", 1, "2025-02-28 00:00:00", "")
+            cursor.execute("INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s)", row)
+    cursor.execute("ROLLBACK" if chance.random() < 0.05 else "COMMIT")
+
+
+def _swap_codes(cursor: Any, one: int, other: int) -> None:
+    cursor.execute("SELECT id, code FROM items WHERE id IN (%s, %s)", (one, other))
+    found = cursor.fetchall()
+    if len(found) == 2:
+        (a, code_a), (b, code_b) = found
+        cursor.execute("UPDATE items SET code = 'swap' WHERE id = %s", (a,))
+        cursor.execute("UPDATE items SET code = %s WHERE id = %s", (code_a, b))
+        cursor.execute("UPDATE items SET code = %s WHERE id = %s", (code_b, a))
