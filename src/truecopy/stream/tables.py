@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from truecopy.mapping.choice import matches
 from truecopy.model.change import ORIGIN_TABLE
+from truecopy.model.table import TableName
 
 
 class Choice:
@@ -17,12 +18,10 @@ class Choice:
         self.wants = lru_cache(maxsize=65_536)(self._wants)
 
     def _wants(self, database: str, table: str) -> bool:
+        name = TableName(database, table)
         if self._database and database != self._database:
             # A name with its database in front reaches into others; a bare one does not.
-            return any("." in p and fnmatchcase(f"{database}.{table}", p) for p in self._patterns)
+            return any("." in pattern and matches(pattern, name) for pattern in self._patterns)
         if table == ORIGIN_TABLE:
             return True
-        if not self._patterns:
-            return True
-        names = (table, f"{database}.{table}")
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self._patterns)
+        return not self._patterns or any(matches(pattern, name) for pattern in self._patterns)

@@ -121,6 +121,7 @@ def _which(data: object) -> str:
 
 
 End = Annotated[
-    Annotated[Address, Tag("an address")] | Annotated[Shards, Tag("a keyspace")], Discriminator(_which)
+    Annotated[Address, Tag("an address")] | Annotated[Shards, Tag("a keyspace")],
+    Discriminator(_which),
 ]
 """A database's URL, or a keyspace."""
