@@ -47,7 +47,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str, str, str]]] = {
         "b64": ("BIT(64)", "~0", "0", "1"),
         "j": ("JSON", DOCUMENT, "'[]'", "'{\"n\": 12345678901234567890.5}'"),
         "da": ("DATE", "'9999-12-31'", "'1000-01-01'", "'2024-02-29'"),
-        "ti": ("TIME(6)", "'-838:59:59.000001'", "'00:00:00'", "'838:59:59'"),
+        "ti": ("TIME(6)", "'-838:59:58.000001'", "'00:00:00'", "'838:59:59'"),
         "t0": ("TIME", "'12:00:00'", "'-00:00:01'", "'00:00:00'"),
         "dt": ("DATETIME", "'2024-02-29 23:59:59'", "'1000-01-01'", "'1970-01-01'"),
         "dt6": ("DATETIME(6)", "'0001-01-01 00:00:00.000001'", "'2024-01-01'", "'1970-01-01'"),
@@ -147,6 +147,9 @@ COLUMNS: dict[str, dict[str, tuple[str, str, str, str]]] = {
         "uu": ("UUID", *UUIDS),
     },
 }
+COLUMNS["mysql"] = {
+    name: spec for name, spec in COLUMNS["mariadb"].items() if spec[0] not in ("UUID", "INET6")
+}
 _KEYS = {
     "mariadb": ("INT NOT NULL PRIMARY KEY", -5, 2**31 - 1, "INT AS (id) STORED"),
     "postgresql": (
@@ -158,6 +161,7 @@ _KEYS = {
     "sqlite": ("INTEGER PRIMARY KEY", -(2**63) + 1, 2**63 - 1, "BIGINT AS (id) STORED"),
     "duckdb": ("BIGINT PRIMARY KEY", -(2**63), 2**63 - 1, "BIGINT"),
 }
+_KEYS["mysql"] = _KEYS["mariadb"]
 ROWS = 4
 
 
@@ -180,4 +184,8 @@ def fill(place: Place, name: str = "t") -> None:
 
 def _quoted(engine: str, text: str) -> str:
     plain = text.replace("'", "''")
-    return f"'{plain.replace(chr(92), chr(92) * 2)}'" if engine == "mariadb" else f"'{plain}'"
+    return (
+        f"'{plain.replace(chr(92), chr(92) * 2)}'"
+        if engine in ("mariadb", "mysql")
+        else f"'{plain}'"
+    )

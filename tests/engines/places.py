@@ -67,8 +67,9 @@ class Place:
 
 def open_place(engine: str, request: pytest.FixtureRequest, name: str) -> Place:
     """A fresh database of that engine; `name` tells two of them apart."""
-    if engine in ("mariadb", "postgresql"):
-        fixture = {"mariadb": "mariadb_db", "postgresql": "postgres_db"}[engine]
+    fixtures = {"mariadb": "mariadb_db", "postgresql": "postgres_db", "mysql": "mysql_db"}
+    if engine in fixtures:
+        fixture = fixtures[engine]
         database = cast(Database, request.getfixturevalue(fixture))
         return Place(engine, database.url, database)
     file = cast(Path, request.getfixturevalue("tmp_path")) / f"{name}.{engine}"

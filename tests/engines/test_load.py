@@ -27,8 +27,10 @@ from tests.engines.places import (
     texts,
 )
 from tests.servers import Database
+from truecopy.engines import loading
 from truecopy.engines.loading import RowRefused, floats, lines
-from truecopy.model.errors import UsageError
+from truecopy.engines.protocols import Statement
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import Digest, digest_of
 from truecopy.model.relation import WHOLE
 
@@ -40,8 +42,14 @@ def place(request: pytest.FixtureRequest) -> Open:
     return lambda engine, name: open_place(engine, request, name)
 
 
-@pytest.mark.parametrize("target", ENGINES)
-@pytest.mark.parametrize("source", ENGINES)
+MYSQL = [("mysql", "mysql"), ("mysql", "postgresql"), ("mariadb", "mysql"), ("mysql", "mariadb")]
+PAIRS = [
+    *((source, target) for source in ENGINES for target in ENGINES),
+    *(pytest.param(*pair, marks=pytest.mark.mysql) for pair in MYSQL),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_every_value_arrives_in_a_table_made_for_it(place: Open, source: str, target: str) -> None:
     here, there = place(source, "source"), place(target, "target")
     fill(here)
@@ -312,6 +320,61 @@ def test_the_annotation_comes_first_in_postgresqls_log(postgres_db: Database) ->
     assert [line.split(":")[0] for (line,) in found[1:-1]] == ["message", "table public.w"]
     assert "prefix: truecopy" in found[1][0]
     assert "task one" in found[1][0]
+
+
+@pytest.mark.parametrize("engine", ["mariadb", "postgresql"])
+def test_a_row_is_named_also_in_a_later_piece(
+    place: Open, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_PIECE_BYTES", 256)
+    there = place(engine, "target")
+    there.execute("CREATE TABLE m (id INTEGER PRIMARY KEY, d DATE)")
+    with there.session() as session:
+        relation = own_relation(session, described(session, "m"))
+        good: list[tuple[str | None, ...]] = [(str(i), "2024-01-01") for i in range(1000)]
+        assert load(session, relation, texts(*good)) == 1000
+        bad = [*((str(i), day) for i, day in enumerate(("2024-02-02",) * 900, 1000)), ("4711", "x")]
+        with pytest.raises(RowRefused, match="row id=4711"):
+            load(session, relation, texts(*bad))
+
+
+def test_a_server_that_takes_no_files_is_explained(mariadb_db: Database) -> None:
+    there = Place("mariadb", mariadb_db.url, mariadb_db)
+    there.execute("CREATE TABLE m (id INTEGER PRIMARY KEY)")
+    with there.session() as session:
+        relation = own_relation(session, described(session, "m"))
+        there.execute("SET GLOBAL local_infile = 0")
+        try:
+            with pytest.raises(UsageError, match="SET GLOBAL local_infile = 1"):
+                load(session, relation, texts(("1",)))
+        finally:
+            there.execute("SET GLOBAL local_infile = 1")
+        assert load(session, relation, texts(("1",))) == 1
+
+
+def test_values_of_any_length_are_read_from_mariadbs_packets(mariadb_db: Database) -> None:
+    sizes = [0, 1, 4, 12, 13, 250, 251, 252, 65_535, 65_536, 1 << 20, (1 << 24) - 5, (1 << 24) + 9]
+    selects = [
+        f"SELECT {size} AS n, REPEAT('\u00e9', {size // 2}) AS v, NULL AS z" for size in sizes
+    ]
+    server = mariadb_db.server
+    server.execute(None, "SET GLOBAL max_allowed_packet = 67108864")
+    with Place("mariadb", mariadb_db.url, mariadb_db).session() as session:
+        found = session.fetch_texts(Statement(" UNION ALL ".join(selects)), ["n", "v", "z"])
+        assert found.column("n").to_pylist() == [str(size) for size in sizes]
+        assert [len(v) for v in found.column("v").to_pylist()] == [size // 2 for size in sizes]
+        assert found.column("v")[4].as_py() == "\u00e9" * 6
+        assert found.column("z").null_count == len(sizes)
+        nothing = session.fetch_texts(Statement("SELECT 1 AS n FROM DUAL WHERE FALSE"), ["n"])
+        assert nothing.num_rows == 0
+        with pytest.raises(UsageError, match="refused a statement"):
+            session.fetch_texts(Statement("SELECT absent FROM nowhere"), ["n"])
+        with pytest.raises(CannotFinish, match="more than 1 row"):
+            session.fetch_texts(
+                Statement("SELECT (SELECT seq FROM seq_1_to_2) + seq FROM seq_1_to_9"), ["n"]
+            )
+        with pytest.raises(CannotFinish, match="not UTF-8"):
+            session.fetch_texts(Statement("SELECT UNHEX('ff')"), ["n"])
 
 
 def test_floats_are_read_from_their_bits() -> None:

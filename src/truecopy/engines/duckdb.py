@@ -102,7 +102,8 @@ class DuckDB(RelationalSession):
     ) -> int:
         loading.require_fit(relation, rows)
         with self._explained():
-            return duckdb_load.load(self._connection, relation, rows)
+            taken = duckdb_load.load(self._connection, relation, rows)
+        return loading.require_all(relation, rows, taken)
 
     def delete_keys(
         self,

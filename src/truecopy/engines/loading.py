@@ -112,6 +112,16 @@ def require_fit(relation: Relation, rows: pa.Table) -> None:
                 )
 
 
+def require_all(relation: Relation, rows: pa.Table, taken: int) -> int:
+    """Raises where a trigger or a rule of the target kept rows out; else the number again."""
+    if taken != rows.num_rows:
+        raise CannotFinish(
+            f"{target_table(relation)} on {relation.endpoint} took {taken} of {rows.num_rows} rows:"
+            " does a trigger or a rule keep the others out?"
+        )
+    return taken
+
+
 def own_texts(column: Column, kind: Type, texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Canonical texts under the agreed type as texts that a column of this type reads.
 

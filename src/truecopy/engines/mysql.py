@@ -115,7 +115,8 @@ class MySQL(RelationalSession):
         return "mariadb" in self._version.lower()
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection.open:
+            self._connection.close()
 
     # Running statements
 

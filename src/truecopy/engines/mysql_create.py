@@ -107,6 +107,8 @@ def warnings(server: Server, table: Table) -> list[str]:
         place = f"{table.name}.{column.name}"
         if column.name in table.numbered and not (key[:1] == (column.name,) and _is_whole(native)):
             found.append(f"{place} does not number its rows: it is not the first of the key")
+        if isinstance(column.type, Json) and not server.is_mariadb and table.engine != "mysql":
+            found.append(f"{place}: MySQL rounds numbers in JSON to doubles")
         if table.engine in FAMILY:
             continue
         length = creation.shape_of(column, table.engine).length
@@ -157,6 +159,7 @@ def _bound(table: Table, name: str) -> int | None:
     """Bytes that a column may have which is found as a whole by a key; None for any other."""
     key, _ = creation.key_of(table)
     whole = [key, *(i.columns for i in creation.later_indexes(table) if i.unique)]
+    whole += [reference.columns for reference in table.foreign_keys]  # indexed with them
     shares = [_share(table, columns) for columns in whole if name in columns]
     return min(shares) if shares else None
 

@@ -17,7 +17,6 @@ from truecopy.engines import loading
 from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import delete_keys_sql, table_sql
-from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column
 from truecopy.model.types import Binary, Bits, Boolean, Decimal, Integer, Text, Type, Uuid
@@ -107,9 +106,7 @@ def require_all(
             f"{loading.target_table(relation)} on {relation.endpoint} cannot take a row:"
             f" {warning.message}"
         )
-    raise CannotFinish(
-        f"{loading.target_table(relation)} on {relation.endpoint} took {taken} of {rows.num_rows} rows"
-    )
+    loading.require_all(relation, rows, taken)
 
 
 def _may_be_numbered(relation: Relation, rows: pa.Table, i: int) -> bool:

@@ -157,7 +157,7 @@ class PostgreSQL(RelationalSession):
                         copy.write(part)
             except (psycopg.DataError, psycopg.IntegrityError) as error:
                 raise postgresql_load.explain(error, relation, rows) or error from None
-            return cursor.rowcount
+            return loading.require_all(relation, rows, cursor.rowcount)
 
     def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
         if not keys.num_rows:
@@ -193,7 +193,7 @@ class PostgreSQL(RelationalSession):
                 self.dialect, found or table.name, column, last
             )
             ((value,),) = self.fetch(statement)
-            made.append(f"{column}: the next number is {int(value) + 1}")
+            made.append(f"{column}: the next number is {value}")
         return made
 
     def _knows_type(self, native: str) -> bool:

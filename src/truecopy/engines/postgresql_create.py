@@ -103,19 +103,19 @@ def type_of(table: Table, column: Column, knows: Callable[[str], bool]) -> str:
 
 
 def sequence_sql(dialect: PostgreSQLDialect, name: TableName, column: str, last: int) -> Statement:
-    """Sets a column's sequence such that its last number is the largest that is known.
+    """Sets a column's sequence behind the largest number that is known; gives the next one.
 
     `last` is the last number that the source gave, to a row that may be gone.
     """
     table = table_sql(dialect, name)
-    sequence = "pg_get_serial_sequence(%s, %s)"
-    largest = f"(SELECT max({dialect.quote(column)})::bigint FROM {table})"
-    given = f"pg_sequence_last_value({sequence}::regclass)"
+    sequence = "pg_get_serial_sequence(%s, %s)::regclass"
     place = (table.replace("%%", "%"), column)
     return Statement(
-        f"SELECT setval({sequence}, greatest({largest}, {given}, %s, 1),"
-        f" greatest({largest}, {given}, %s) >= 1)",
-        (*place, *place, last, *place, last),
+        # A sequence that gave nothing yet is told its first number, and that it is still to give.
+        f"SELECT setval(s, greatest(m, 1), m >= 1) + (m >= 1)::int FROM (SELECT {sequence} AS s,"
+        f" greatest((SELECT max({dialect.quote(column)})::bigint FROM {table}),"
+        f" pg_sequence_last_value({sequence}), %s) AS m) AS t",
+        (*place, *place, last),
     )
 
 

@@ -110,9 +110,10 @@ class SQLite(RelationalSession):
     ) -> int:
         loading.require_fit(relation, rows)
         try:
-            return sqlite_load.load(self._writing, relation, rows)
+            taken = sqlite_load.load(self._writing, relation, rows)
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
+        return loading.require_all(relation, rows, taken)
 
     def delete_keys(
         self,
