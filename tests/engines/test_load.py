@@ -28,12 +28,16 @@ from tests.engines.places import (
 )
 from tests.servers import Database
 from truecopy.engines import loading
-from truecopy.engines.loading import RowRefused, floats, lines
+from truecopy.engines.loading import RowRefused, floats, lines, require_fit
 from truecopy.engines.protocols import Statement
+from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import Digest, digest_of
-from truecopy.model.relation import WHOLE
+from truecopy.model.relation import WHOLE, Relation
+from truecopy.model.table import Column, TableName
+from truecopy.model.types import Date, Decimal, Integer, Text, Timestamp, Type
 
+MIDNIGHT, NOON = "00:00:00.000000", "2024-01-01 12:00:00.000000"
 Open = Callable[[str, str], Place]
 
 
@@ -375,6 +379,33 @@ def test_values_of_any_length_are_read_from_mariadbs_packets(mariadb_db: Databas
             )
         with pytest.raises(CannotFinish, match="not UTF-8"):
             session.fetch_texts(Statement("SELECT UNHEX('ff')"), ["n"])
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "good", "bad"),
+    [
+        (Column("c", Integer(), "bigint"), Decimal(2), "7.00", "7.50"),
+        (Column("c", Date(), "date"), Timestamp(zone=False), f"2024-01-01 {MIDNIGHT}", NOON),
+        (Column("c", Date(), "date"), Text(), "2024-01-01", "?78"),
+        (
+            Column("c", Timestamp(zone=False), "TIMESTAMP_S"),
+            Timestamp(zone=False),
+            NOON,
+            f"{NOON[:-1]}1",
+        ),
+        (Column("c", Integer(), "INT", weak=True), Integer(), "?78", None),
+        (Column("c", Text(), "text"), Text(), "?78", None),
+    ],
+)
+def test_what_a_cast_would_round_is_refused(
+    column: Column, kind: Type, good: str, bad: str | None
+) -> None:
+    endpoint = parse_endpoint("postgresql://host/shop")
+    relation = Relation(endpoint, (TableName(None, "t"),), (column,), (kind,), 0)
+    require_fit(relation, texts((good,), (None,)))
+    if bad is not None:
+        with pytest.raises(RowRefused, match=r"t on postgresql.* row c="):
+            require_fit(relation, texts((good,), (bad,)))
 
 
 def test_floats_are_read_from_their_bits() -> None:

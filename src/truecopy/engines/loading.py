@@ -227,6 +227,8 @@ def _misfits(
     if digits is not None and isinstance(kind, Decimal | Time | Timestamp):
         beyond = rf"\.[0-9]{{{digits}}}[0-9]*[1-9]"
         yield pc.match_substring_regex(texts, beyond), "with more digits than it keeps"
+    if isinstance(own, Date) and isinstance(kind, Timestamp):
+        yield pc.invert(pc.ends_with(texts, " 00:00:00.000000")), "which is more than a day"
     size = text_size(column)
     if size is not None and isinstance(kind, Text):
         yield pc.greater(pc.utf8_length(texts), size), f"which is longer than {size} characters"
@@ -243,6 +245,8 @@ def _digits_kept(column: Column) -> int | None:
     match column.type:
         case Decimal(scale):
             return scale
+        case Integer() | Boolean():
+            return 0
         case Time() | Timestamp():
             if column.fraction is not None:
                 return None if column.fraction >= 6 else column.fraction
