@@ -75,8 +75,9 @@ class Ledger:
 
     def create(self) -> None:
         for statement in _CREATE:
+            self._session.begin()
             self._session.execute(Statement(statement))
-        self._session.commit()
+            self._session.commit()
 
     def claim(self, origin: Mapping[str, Any]) -> TaskLine:
         """Takes the task over from whoever had it: with a new epoch, the writes of others find no line."""

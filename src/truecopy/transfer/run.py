@@ -103,7 +103,7 @@ class Transfer:
             spark = spark_session(self._settings.master)
             if line.phase == SNAPSHOT:
                 self._copy(spark, source, target, plans, line)
-            state, lag, applied = SNAPSHOT, 0.0, Counter[str]()
+            state, applied = SNAPSHOT, Counter[str]()
             replication: Replication | None = None
             if not snapshot_only:
                 replication = self._replication(plans, line)
@@ -111,11 +111,11 @@ class Transfer:
                 self._finish_tables(source, target, plans, line)
                 if not until_caught_up:
                     self._replicate(spark, replication, once=False)
-                state, lag, applied = REPLICATE, self._lag(replication), replication.applied
+                state, applied = REPLICATE, replication.applied
         return RunReport(
             self._settings.task,
             state,
-            lag,
+            0.0,  # it ends when everything that was committed is in
             {
                 name: TableState(
                     self._rows_of(name), applied[name], self._version(replication, name)
@@ -181,9 +181,7 @@ class Transfer:
             )
         schema, _, bare = wanted.rpartition(".")
         named = replace(table, name=TableName(schema or None, bare))
-        for statement in target.create_table(named):
-            cast(Any, target).execute(Statement(statement))
-        cast(Any, target).commit()
+        _run_all(target, target.create_table(named))
         for line in target.creation_warnings(named):
             self._listener.said(line)
         made = introspects.find(wanted)
@@ -308,25 +306,21 @@ class Transfer:
             ]
             for make in (target.create_indexes, target.create_foreign_keys):
                 for table in described:
-                    for statement in make(table):
-                        cast(Any, target).execute(Statement(statement))
-                        cast(Any, target).commit()
+                    _run_all(target, make(table))
         ledger.enter(REPLICATE, line.epoch)
-
-    def _lag(self, replication: Replication) -> float:
-        at = [committed_at for _, committed_at in replication.positions().values() if committed_at]
-        return (
-            0.0 if not at else max(time.time() - min(at) / 1e6, 0.0) if self._is_behind() else 0.0
-        )
-
-    def _is_behind(self) -> bool:
-        return False
 
     def _version(self, replication: Replication | None, name: str) -> dict[str, object] | None:
         if replication is None:
             return None
         position, committed_at = next(iter(replication.positions().values()))
         return {"table": name, "position": position, "committed_at": committed_at}
+
+
+def _run_all(target: Any, statements: list[str]) -> None:
+    for statement in statements:
+        target.begin()
+        target.execute(Statement(statement))
+        target.commit()
 
 
 @contextmanager
