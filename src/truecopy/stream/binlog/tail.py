@@ -27,6 +27,10 @@ from truecopy.stream.log import LogGone, Mark
 from truecopy.stream.tables import Choice
 
 SAMPLE_BYTES = 128 << 10
+SAMPLE_MICROSECONDS = 1_000_000
+"""Boundaries are no further apart in time, so that no shard of a keyspace has to run far ahead of others."""
+
+MOST_BOUNDARIES = 50_000
 AHEAD_BYTES = 1 << 30
 RECONNECT_SECONDS = 0.5
 GIVE_UP_SECONDS = 60.0
@@ -214,7 +218,7 @@ class Tail:
 
     def _watch(self, walked: Walk, written: int) -> None:
         """Notes boundaries until the connection ends; `written` is where the log stands at the start."""
-        schemas, sampled = self._schemas, written
+        schemas, sampled, dated = self._schemas, written, 0
         file, offset = walked.file, walked.offset
         seen: set[bytes] = set()
         for what, detail, buf, start, end in walked.steps():
@@ -225,8 +229,12 @@ class Tail:
                 written += offset - last
                 self._reached = walked.position, file, offset, walked.committed_at, written
                 self._number += 1
-                if written - sampled >= self._apart:
-                    sampled = written
+                dated = dated or walked.committed_at
+                if (
+                    written - sampled >= self._apart
+                    or walked.committed_at - dated >= SAMPLE_MICROSECONDS
+                ):
+                    sampled, dated = written, walked.committed_at
                     self._publish()
             elif what == walk.TABLE:
                 raw = buf[start:end]
@@ -262,18 +270,25 @@ class Tail:
             elif hard:
                 self._boundaries[-1] = replace(self._boundaries[-1], hard=True)
             self._news.notify_all()
-            latest = self._boundaries[-1].mark
-            while not self._closed and latest.written - self._wanted_from > AHEAD_BYTES:
+            while not self._closed and self._is_far_ahead():
                 self._news.wait(1)
+
+    def _is_far_ahead(self) -> bool:
+        ahead = self._boundaries[-1].mark.written - self._wanted_from
+        return ahead > AHEAD_BYTES or len(self._boundaries) > MOST_BOUNDARIES
 
     def _keep(self, boundary: Boundary) -> None:
         """In the place of the last one, where that is near, nobody has it, and it may be stepped over."""
         kept = self._boundaries
         is_free = len(kept) > 1 and kept[-1].number > self._given and not kept[-1].hard
-        if is_free and boundary.mark.written - kept[-2].mark.written < self._apart:
+        if is_free and self._is_near(kept[-2].mark, boundary.mark):
             kept[-1] = boundary
         else:
             kept.append(boundary)
+
+    def _is_near(self, one: Mark, later: Mark) -> bool:
+        in_bytes = later.written - one.written < self._apart
+        return in_bytes and later.committed_at - one.committed_at < SAMPLE_MICROSECONDS
 
 
 class _LaterStatements:
