@@ -168,7 +168,9 @@ def stream(
         except Resharded as resharded:
             say(str(resharded))
         except KeyboardInterrupt:
-            raise CannotFinish(f"interrupted; to go on: --from {following.offset.token()}") from None
+            raise CannotFinish(
+                f"interrupted; to go on: --from {following.offset.token()}"
+            ) from None
         except CannotFinish as error:
             raise CannotFinish(f"{error}; to go on: --from {following.offset.token()}") from None
     return 0
