@@ -261,7 +261,8 @@ class SimulatedLog:
     def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:  # noqa: ARG002 - nothing to wait for
         number = int(start.position or 0)
         self.seek(start.position)
-        return self.mark(min(number + max(max_bytes, 1), len(self.shard.log)))
+        after = min(number + max(max_bytes, 1), len(self.shard.log))
+        return self.mark(after) if after > number else start
 
     def split(self, start: Mark, end: Mark, parts: int) -> Sequence[Part]:
         low, high = int(start.position or 0), int(end.position)

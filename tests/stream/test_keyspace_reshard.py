@@ -25,9 +25,9 @@ from truecopy.metastore.definitions import Definitions
 from truecopy.model.token import parse_any, parse_token, token_of_change
 from truecopy.stream.changes import read_changes
 from truecopy.stream.follow import Change, Following
-from truecopy.stream.keyspace import Resharded
 from truecopy.stream.log import LogGone
 from truecopy.stream.request import Request
+from truecopy.stream.resharding import Resharded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +46,8 @@ def servers() -> Iterator[list[Server]]:
 @pytest.fixture
 def bank(servers: list[Server], tmp_path: Path) -> Iterator[KeyspaceOnServers]:
     """Two shards that serve, and others that wait; those of one generation are on servers of their own."""
+    for server in servers:
+        server.execute(None, "RESET MASTER")  # a test before may have purged it
     name = f"bank_{secrets.token_hex(4)}"
     homes = dict(zip(("80-", "-80"), servers, strict=False))
     homes |= dict(zip(FOUR, servers, strict=True)) | {"40-c0": servers[3], "-": servers[2]}
@@ -245,6 +247,25 @@ def purge(bank: KeyspaceOnServers, shard: str) -> None:
     while len(files := database.execute("SHOW BINARY LOGS")) > 1:
         assert time.monotonic() < deadline
         database.execute(f"PURGE BINARY LOGS TO '{files[-1][0]}'")
+
+
+def test_a_time_before_a_shard_was_filled_is_refused(bank: KeyspaceOnServers) -> None:
+    """Its own log cannot tell what was changed, and deleted, before its rows were copied."""
+    insert(bank, range(1, 10))
+    before = time.time_ns() // 1000
+    time.sleep(2)
+    prepare(bank, FOUR)
+    time.sleep(1)
+    after = time.time_ns() // 1000
+    insert(bank, range(10, 20))
+    bank.catch_up()
+    bank.serve(FOUR)
+    with pytest.raises(
+        LogGone, match=r"no log of shard -40 reaches back to 20\d\d-.*was filled later"
+    ):
+        Following(request_for(bank), before, "current")
+    with Following(request_for(bank), after, "current") as following:
+        assert set(range(10, 20)) <= set(given(following))
 
 
 def test_tokens_of_a_fed_shard_carry_the_source(bank: KeyspaceOnServers) -> None:

@@ -109,7 +109,7 @@ class Rows:
 
 
 def server_in_use(consuming: Consuming) -> Server:
-    log = consuming.following._stream._shards["-"]
+    log = consuming.following._stream._shards.log("-")
     return log.servers[log._at]  # type: ignore[return-value]
 
 

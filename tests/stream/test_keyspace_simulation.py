@@ -41,9 +41,10 @@ from hypothesis.stateful import (
 from tests.stream.simulated import KEYS, Consumer, SimulatedShard, World
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.keyspace import Keyspace, parse_keyspace
-from truecopy.stream import keyspace, request, shard
-from truecopy.stream.keyspace import KeyspaceStream, Offset
+from truecopy.stream import request, resharding, shard
+from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import LogGone
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 
 TILINGS = (
@@ -68,8 +69,8 @@ class Reshards(RuleBasedStateMachine):
         self.patch.setattr(shard, "open_log", self.world.open_log)
         # The file is JSON, which is read in a tenth of the time.
         self.patch.setattr(request, "load_keyspace", load_json)
-        self.patch.setattr(keyspace, "SOURCE_SECONDS", 0.0)
-        self.patch.setattr(keyspace, "PATIENCE_SECONDS", -1.0)
+        self.patch.setattr(resharding, "SOURCE_SECONDS", 0.0)
+        self.patch.setattr(resharding, "PATIENCE_SECONDS", -1.0)
         self.target: tuple[str, ...] = ()
         self.consumer = Consumer()
         self.expected: set[tuple[str, int]] = set()

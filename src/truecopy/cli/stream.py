@@ -19,8 +19,8 @@ from truecopy.model.change import HEARTBEAT, TRUNCATE
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
 from truecopy.stream.follow import Change, Following
-from truecopy.stream.keyspace import Resharded
 from truecopy.stream.request import ENGINE_SETTINGS, Request, parse_point
+from truecopy.stream.resharding import Resharded
 
 WHAT, WHERE, SHAPE = "What to stream", "From where to where", "Result"
 _COLOURS = {"insert": "green", "update": "yellow", "delete": "red", "truncate": "bold red"}

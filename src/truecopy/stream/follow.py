@@ -18,8 +18,9 @@ from truecopy.model.change import Definition
 from truecopy.model.errors import CannotFinish
 from truecopy.model.text import readable_text
 from truecopy.model.token import token_of_change
-from truecopy.stream.keyspace import KeyspaceStream, Offset
+from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Part
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Point, Request
 
 Change = dict[str, Any]

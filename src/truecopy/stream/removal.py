@@ -7,9 +7,9 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from truecopy.model.endpoint import Endpoint, parse_endpoint
-from truecopy.stream.keyspace import wanted_of
 from truecopy.stream.log import Wanted
 from truecopy.stream.request import Request
+from truecopy.stream.shards import wanted_of
 
 GROUP = "truecopy.changes.removal"
 

@@ -159,4 +159,4 @@ def _groups(shards: Iterable[Shard]) -> list[list[Shard]]:
         touching = [group for group in groups if _touches(shard, group)]
         groups = [group for group in groups if group not in touching]
         groups.append([other for group in touching for other in group] + [shard])
-    return groups
+    return [sorted(group, key=lambda shard: shard.key_range.low) for group in groups]

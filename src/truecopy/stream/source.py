@@ -26,8 +26,9 @@ from pyspark.sql.streaming.datasource import (
 
 from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.errors import UsageError
-from truecopy.stream.keyspace import KeyspaceStream, Offset
+from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Part
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request, parse_point, request_from_options
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import explain_spark, is_local
 from truecopy.spark import session as spark_session
 from truecopy.stream.changes import read_changes
-from truecopy.stream.keyspace import KeyspaceStream, Offset
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 from truecopy.transfer.ledger import TABLES, Ledger, TaskLine
 from truecopy.transfer.plan import TablePlan, may_be_sliced
