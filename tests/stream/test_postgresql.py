@@ -17,7 +17,7 @@ from truecopy.engines.postgresql import PostgreSQL as Session
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
-from truecopy.stream.log import ChangeLog, Level, LogGone, Mark, RecordsOrigins
+from truecopy.stream.log import ChangeLog, Fed, Level, LogGone, Mark, RecordsOrigins
 
 
 def changes_since(log: ChangeLog, start: Mark) -> list[Change]:
@@ -429,9 +429,11 @@ def test_annotation_and_origin(db: Database, stream: OpenStream) -> None:
     assert isinstance(log, RecordsOrigins)
     assert log.seek_origin({"-80": "0-1-7"}).position == changes[4]["position"]
     assert log.seek_origin({"-80": "0-1-9"}).position == changes[5]["position"]
-    assert log.seek_origin({"-80": "0-1-7", "80-": "0-1-1"}) == start
-    with pytest.raises(LogGone, match="before replication"):
-        log.seek_origin({"-80": "0-1-6"})
+    assert isinstance(log, Fed)
+    assert log.fed_by() == {"-80": "0-1-8"}
+    for origins in ({"-80": "0-1-6"}, {"-80": "0-1-7", "80-": "0-1-1"}):
+        with pytest.raises(LogGone, match="starts after what was replicated"):
+            log.seek_origin(origins)
 
 
 def test_keys_only(db: Database, stream: OpenStream) -> None:

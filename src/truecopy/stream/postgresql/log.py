@@ -13,17 +13,18 @@ from typing import Self
 
 from truecopy.engines.postgresql import PostgreSQL
 from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import ORIGIN_TABLE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.spark import state_folder
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Part, Wanted
+from truecopy.stream.origins import Applied, hop_point
 from truecopy.stream.postgresql import server
 from truecopy.stream.postgresql.folder import Folder, open_folder
 from truecopy.stream.postgresql.lsn import lsn_text, parse_lsn, time_text
 from truecopy.stream.postgresql.names import number_setting, stream_names
-from truecopy.stream.postgresql.origins import last_contained
 from truecopy.stream.postgresql.part import SpoolPart
 from truecopy.stream.postgresql.receiver import Home, Passed, Receiver
 from truecopy.stream.postgresql.relations import load_relation
@@ -201,13 +202,28 @@ class PostgreSQLLog:
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
         """Reads the whole spool for what filtered replication recorded."""
         start, end = self.oldest(), self.current()
-        recorded = (
-            origin
+        log = (
+            Applied(Mark(position), shard, source)
             for part in self._parts(start, end, 1)
-            for origin in replace(part, tables=(ORIGIN_TABLE,)).origins()
+            for position, shard, source in part.changing_transactions()
         )
-        position = last_contained(recorded, origins, str(self.endpoint))
-        return start if position is None else self.seek(position)
+        # What came before the slot was made is not in the spool.
+        point = hop_point(
+            log, origins, self.fed_by(), start, is_complete=False, where=str(self.endpoint)
+        )
+        return self.seek(point.position)
+
+    def fed_by(self) -> dict[str, str]:
+        session = self._connect()
+        name = session.find(ORIGIN_TABLE)
+        if name is None:
+            return {}
+        table = table_sql(session.dialect, name)
+        rows = session.fetch(Statement(f"SELECT shard, position FROM {table}"))
+        return {str(shard): str(position) for shard, position in rows}
+
+    def fed_since(self) -> int:
+        return 0  # a spool begins with its slot, whatever was there before
 
     def segments(self) -> list[tuple[int, int]]:
         """First and last byte of each segment, counted as marks count them."""

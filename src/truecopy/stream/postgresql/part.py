@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from truecopy.stream.postgresql.decoder import (
     skip,
 )
 from truecopy.stream.postgresql.folder import open_folder
-from truecopy.stream.postgresql.lsn import lsn_text
+from truecopy.stream.postgresql.lsn import lsn_text, parse_lsn
 from truecopy.stream.postgresql.names import is_origin, is_wanted
 from truecopy.stream.postgresql.relations import load_relation
 from truecopy.stream.postgresql.spool import BEGIN, BEGIN_KIND, DEFINE, DEFINE_KIND
@@ -52,12 +52,18 @@ class SpoolPart:
     def read(self) -> Iterator[pa.RecordBatch]:
         yield from self._decode(_Decoding(self))
 
-    def origins(self) -> Iterator[tuple[str, str, str]]:
-        """What filtered replication recorded: the position behind the transaction, its shard and position."""
-        decoding = _Decoding(self)
-        for _ in self._decode(decoding):
-            pass
-        yield from decoding.origins
+    def changing_transactions(self) -> Iterator[tuple[str, str, str]]:
+        """The position behind each transaction that changed rows, and the shard and position that it came from.
+
+        Both are empty where filtered replication did not bring it.
+        """
+        decoding = _Decoding(replace(self, keys_only=True))
+        seen: dict[str, tuple[str, str]] = {}
+        for batch in self._decode(decoding):
+            seen.update(dict.fromkeys(batch.column("position").unique().to_pylist(), ("", "")))
+        seen.update({position: (shard, source) for position, shard, source in decoding.origins})
+        for position in sorted(seen, key=parse_lsn):
+            yield position, *seen[position]
 
     def _decode(self, decoding: _Decoding) -> Iterator[pa.RecordBatch]:
         folder = open_folder(self.folder)
