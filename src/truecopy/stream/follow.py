@@ -36,9 +36,13 @@ class Following:
             self._stream.close()
             raise CannotFinish("; ".join(lines))
         self._until = until
-        # The end first: what is committed while the start is looked for is not wanted any more.
-        self._limit = self._stream.current() if until == "current" else None
-        self.offset = self._stream.start(start)
+        try:
+            # The end first: what is committed while the start is looked for is not wanted any more.
+            self._limit = self._stream.current() if until == "current" else None
+            self.offset = self._stream.start(start)
+        except BaseException:
+            self._stream.close()
+            raise
         self._definitions = Definitions()
 
     @property
