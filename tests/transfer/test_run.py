@@ -21,7 +21,7 @@ from truecopy.transfer.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 3000
+ROWS = 1000
 
 
 def settings(source: str, target: str, **more: Any) -> Settings:
