@@ -71,6 +71,7 @@ class Reshards(RuleBasedStateMachine):
         self.patch.setattr(request, "load_keyspace", load_json)
         self.patch.setattr(resharding, "SOURCE_SECONDS", 0.0)
         self.patch.setattr(resharding, "PATIENCE_SECONDS", -1.0)
+        self.patch.setattr(shard, "PATIENCE_SECONDS", -1.0)
         self.target: tuple[str, ...] = ()
         self.consumer = Consumer()
         self.expected: set[tuple[str, int]] = set()

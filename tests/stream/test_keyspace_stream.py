@@ -32,6 +32,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(shard, "open_log", made.open_log)
     monkeypatch.setattr(resharding, "SOURCE_SECONDS", 0.0)
     monkeypatch.setattr(resharding, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(shard, "PATIENCE_SECONDS", -1.0)
     return made
 
 

@@ -112,6 +112,14 @@ class KeyspaceStream:
     ) -> Offset:
         """The next offset, at most `max_bytes` further and not beyond `limit`; `start` when there are no news."""
         self._shards.reload()
+        after = self._next(start, max_bytes, wait, limit)
+        if after == start:
+            return start
+        is_resharding = not self._shards.serving().keys() >= after.marks.keys()
+        earlier = max(start.slowest - RESTART_MARGIN // _MICROSECOND, 0)
+        return replace(after, restart_at=(start.restart_at or earlier) if is_resharding else 0)
+
+    def _next(self, start: Offset, max_bytes: int, wait: float, limit: Offset | None) -> Offset:
         if hopped := self._resharding.next(start, limit):
             return hopped
         deadline = time.monotonic() + wait
@@ -190,8 +198,7 @@ class KeyspaceStream:
 
     def parts(self, start: Offset, end: Offset, count: int) -> list[Part]:
         """What executors read between two offsets."""
-        times = [mark.committed_at for mark in start.marks.values()]
-        restart_at = min(times) if times and all(times) else 0
+        restart_at = end.restart_at or start.restart_at or start.slowest
         found: list[Part] = []
         for name, mark in end.marks.items():
             before = start.marks.get(name)

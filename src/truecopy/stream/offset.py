@@ -19,15 +19,23 @@ class Offset:
     Attributes:
         beat: The time of the last heartbeat, in microseconds.
         left: Up to where shards were read that gave way to others: should they serve again, it goes on there.
+        restart_at: As long as some of the shards do not serve any more: a time before they stopped, in
+            microseconds. Who starts anew at a time starts on the shards that serve, and misses what was
+            written there before it.
     """
 
     marks: Mapping[str, Mark]
     beat: int = 0
     left: Mapping[str, Mark] = field(default_factory=dict)
+    restart_at: int = 0
 
     def plain(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"shards": _plain(self.marks), "beat": self.beat}
-        return {**plain, "left": _plain(self.left)} if self.left else plain
+        if self.left:
+            plain["left"] = _plain(self.left)
+        if self.restart_at:
+            plain["restart_at"] = self.restart_at
+        return plain
 
     @classmethod
     def parse(cls, plain: Mapping[str, Any]) -> Offset:
@@ -35,7 +43,13 @@ class Offset:
             {shard: Mark(**mark) for shard, mark in plain.get(name, {}).items()}
             for name in ("shards", "left")
         )
-        return cls(marks, plain.get("beat", 0), left)
+        return cls(marks, plain.get("beat", 0), left, plain.get("restart_at", 0))
+
+    @property
+    def slowest(self) -> int:
+        """The smallest commit time over all shards; 0 when not known."""
+        times = [mark.committed_at for mark in self.marks.values()]
+        return min(times) if times and all(times) else 0
 
     def token(self) -> KeyspacePosition:
         """The printable form of where this is."""

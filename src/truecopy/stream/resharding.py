@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from truecopy.model.errors import CannotFinish
 from truecopy.model.keyspace import Shard
@@ -138,7 +139,7 @@ class Resharding:
             marks[shard.name] = self._enter(shard.name, origins, start.left)
         known = {shard.name for shard in self._shards.keyspace.shards} - marks.keys()
         left = {**start.left, **{name: start.marks[name] for name in sources}}
-        return Offset(marks, start.beat, {name: left[name] for name in left if name in known})
+        return replace(start, marks=marks, left={n: m for n, m in left.items() if n in known})
 
     def _enter(self, name: str, origins: Mapping[str, str], left: Mapping[str, Mark]) -> Mark:
         """Where a destination is read from; not before the point up to which it was read when it served before."""
