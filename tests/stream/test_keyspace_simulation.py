@@ -118,7 +118,8 @@ class Reshards(RuleBasedStateMachine):
         new = self.world.serving_shard(key)
         if old is None or old is new or not old.holds(key) or not self.world.link(old, new):
             return
-        if old.rows.get(key) == new.rows.get(key):
+        # Writes on both ends of a replication that runs both ways have no order that anybody could keep.
+        if old.rows.get(key) == new.rows.get(key) and not self.world.link(new, old):
             self.write_to(old, [key], 0)
             self.world.served_since = self.world.now
 
@@ -275,5 +276,6 @@ def test_random_schedules() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_many_random_schedules() -> None:
     run(examples=5000, steps=80)
