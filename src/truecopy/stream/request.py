@@ -14,7 +14,8 @@ from truecopy.model.keyspace import WHOLE, KeyRange, Keyspace, Shard, parse_key_
 from truecopy.model.token import EventToken, KeyspacePosition, parse_any
 from truecopy.stream.keyspace_file import load_keyspace
 
-DEFAULT_MAX_BYTES = 64 << 20
+# Parts are read in small batches whatever this is; larger ones get through a backlog sooner.
+DEFAULT_MAX_BYTES = 256 << 20
 ENGINE_SETTINGS = (
     "annotations",
     "cascades",

@@ -35,6 +35,8 @@ AHEAD_BYTES = 1 << 30
 RECONNECT_SECONDS = 0.5
 GIVE_UP_SECONDS = 60.0
 QUIET_SECONDS = 5.0
+# A log that grows so much from one look to the next is a backlog: larger batches get through it sooner.
+LOOK_SECONDS, BACKLOG_BYTES = 0.03, 1 << 20
 _SEEN_MAPS = 65_536
 
 
@@ -112,14 +114,21 @@ class Tail:
             self._wanted_from = start.written
             del self._boundaries[: self._index(start)]
             self._news.notify_all()
+            gathered = None
             while True:
                 found = self._choose(start, max_bytes)
+                left = deadline - time.monotonic()
                 if found is not None:
-                    self._given = max(self._given, found.number)
-                    return found.mark
+                    size = found.mark.written - start.written
+                    grows = gathered is None or size - gathered >= BACKLOG_BYTES
+                    if found.hard or not grows or size >= max_bytes // 2 or left <= 0:
+                        self._given = max(self._given, found.number)
+                        return found.mark
+                    gathered = size
+                    self._news.wait_for(lambda: self._error is not None, min(left, LOOK_SECONDS))
+                    continue
                 if self._error is not None:
                     raise self._error
-                left = deadline - time.monotonic()
                 if left <= 0:
                     return start
                 self._news.wait(left)
