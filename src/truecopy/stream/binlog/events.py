@@ -62,7 +62,7 @@ def events(
     buf, at, size = b"", 0, 0
     view = memoryview(buf)
     checksum = 4 if pieces.checksums else 0
-    unpack, crc = _unpack_packet, zlib.crc32
+    unpack, crc, startswith = _unpack_packet, zlib.crc32, bytes.startswith
     while True:
         if size - at < _PACKET_AND_HEADER:
             # The end of the log and errors are shorter than any event: no more must be waited for.
@@ -96,6 +96,8 @@ def events(
             )
         start = at + _PACKET_AND_HEADER
         at = end
+        if kind == ANNOTATE_ROWS and not startswith(buf, b"/*", start):
+            continue  # a statement without a mark in front: nobody asks for its text
         if flags & (_ARTIFICIAL | _MAY_BE_IGNORED):
             if flags & _ARTIFICIAL:
                 end_at = 0  # it tells the reader where it is, and is not part of the file

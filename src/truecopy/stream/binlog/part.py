@@ -23,7 +23,7 @@ from truecopy.stream.binlog.table_map import parse_names, parse_table_map
 from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
 from truecopy.stream.binlog.wire import dump
 from truecopy.stream.log import Mark, Wanted
-from truecopy.stream.rows import BATCH_BYTES, ChangeRows, Run, seldom_collected
+from truecopy.stream.rows import BATCH_BYTES, BATCH_ROWS, ChangeRows, Run, seldom_collected
 from truecopy.stream.tables import Choice
 
 _STATEMENT_ENDS = 1
@@ -130,7 +130,7 @@ class _Reading:
                 if self._seq:
                     self._close(walked, order)
                     self._seq = 0
-                    if rows.full:
+                    if rows.rows >= BATCH_ROWS or rows.bytes >= BATCH_BYTES:
                         yield rows.take()
                 self._origin = self._note = None
                 order += 1
