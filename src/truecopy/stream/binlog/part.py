@@ -110,6 +110,7 @@ class _Reading:
         sources, tables = self._sources, self._tables
         reached, passed = end_of_part.reached, end_of_part.passed
         last_offset, file = end_of_part.offset, ""
+        end_transaction = rows.end_transaction
         for what, detail, buf, start, end in walked.steps():
             if what == walk.ROWS:
                 source = tables.get(buf[start : start + 6])
@@ -128,7 +129,9 @@ class _Reading:
                     tables[raw[:6]] = sources[raw] = self._source(raw)
             elif what == walk.END:
                 if self._seq:
-                    self._close(walked, order)
+                    origin = self._origin
+                    committed_at = self._origin_time if origin else walked.committed_at
+                    end_transaction(walked.position, walked.txn, order, committed_at, origin)
                     self._seq = 0
                     if rows.rows >= BATCH_ROWS or rows.bytes >= BATCH_BYTES:
                         yield rows.take()
