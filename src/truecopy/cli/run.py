@@ -6,15 +6,15 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from truecopy.cli.progress import say
 from truecopy.model.errors import UsageError
-from truecopy.tasks.file import load_task
-from truecopy.tasks.transfer import transfer_settings
-from truecopy.transfer.run import Listener, RunReport, Transfer
+
+if TYPE_CHECKING:
+    from truecopy.transfer.run import RunReport
 
 
 def run(
@@ -38,6 +38,11 @@ def run(
     truecopy run shop.yaml
     truecopy run shop.yaml --until-caught-up --json
     """
+    # Other commands need not wait for what only this one uses.
+    from truecopy.tasks.file import load_task
+    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.transfer.run import Listener, Transfer
+
     if snapshot_only and until_caught_up:
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
     transfer = Transfer(transfer_settings(load_task(task)), Listener(said=say))
