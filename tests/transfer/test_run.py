@@ -103,6 +103,76 @@ def test_a_run_that_was_overtaken_cannot_write(
         session_.rollback()
 
 
+def test_a_run_that_ended_between_two_parts_goes_on(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Some parts are ahead of others: what they have is passed over, and nothing is lost."""
+    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
+    mariadb_db.execute("INSERT INTO items SELECT seq, 'a' FROM seq_1_to_500")
+    asked = settings(mariadb_db.url, second_mariadb_db.url, consistency="row")
+    Transfer(asked).run(until_caught_up=True)
+    mariadb_db.execute("UPDATE items SET name = 'b'")
+    Transfer(asked).run(until_caught_up=True)
+    before: dict[str, str] = dict(
+        second_mariadb_db.execute("SELECT part, position FROM truecopy_progress")
+    )
+    mariadb_db.execute("UPDATE items SET name = 'c'")
+    mariadb_db.execute("DELETE FROM items WHERE id % 7 = 0")
+    Transfer(asked).run(until_caught_up=True)
+    # As if half of the parts had not been committed: their lines, and their rows, are as before.
+    behind = sorted(before)[::2]
+    for part in behind:
+        second_mariadb_db.execute(
+            "UPDATE truecopy_progress SET position = %s WHERE part = %s", (before[part], part)
+        )
+    for _ in range(2):
+        Transfer(asked).run(until_caught_up=True)
+        mariadb_db.execute("UPDATE items SET name = CONCAT(name, 'd')")
+    Transfer(asked).run(until_caught_up=True)
+    assert is_equal(mariadb_db, second_mariadb_db)
+
+
+def test_a_run_that_ended_between_two_indexes_goes_on(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    mariadb_db.execute("CREATE TABLE parents (id INT PRIMARY KEY)")
+    mariadb_db.execute(
+        "CREATE TABLE items (id INT PRIMARY KEY, a INT, b INT, parent INT, KEY (a), KEY (b),"
+        " FOREIGN KEY (parent) REFERENCES parents (id))"
+    )
+    mariadb_db.execute("INSERT INTO parents VALUES (1)")
+    mariadb_db.execute("INSERT INTO items VALUES (1, 1, 1, 1)")
+    asked = settings(mariadb_db.url, second_mariadb_db.url)
+    Transfer(asked).run(snapshot_only=True)
+    second_mariadb_db.execute("CREATE INDEX a ON items (a)")
+    Transfer(asked).run(until_caught_up=True)
+    ((made,),) = second_mariadb_db.execute(
+        "SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics WHERE table_schema = DATABASE()"
+        " AND table_name = 'items'"
+    )
+    assert made == 4
+    ((parent,),) = second_mariadb_db.execute(
+        "SELECT unique_constraint_schema FROM information_schema.referential_constraints"
+        " WHERE constraint_schema = DATABASE()"
+    )
+    assert parent == second_mariadb_db.name
+
+
+def test_changes_of_a_table_that_came_later_are_told(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 5)
+    asked = settings(mariadb_db.url, second_mariadb_db.url, exclude=("tmp_*",))
+    Transfer(asked).run(until_caught_up=True)
+    mariadb_db.execute("CREATE TABLE tmp_x (id INT PRIMARY KEY)")
+    mariadb_db.execute("INSERT INTO tmp_x VALUES (1)")
+    Transfer(asked).run(until_caught_up=True)
+    mariadb_db.execute("CREATE TABLE later (id INT PRIMARY KEY)")
+    mariadb_db.execute("INSERT INTO later VALUES (1)")
+    second_mariadb_db.execute("CREATE TABLE later (id INT PRIMARY KEY)")
+    Transfer(asked).run(until_caught_up=True)
+
+
 def test_run_from_a_task_file(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:

@@ -77,13 +77,10 @@ class Applying:
             if is_new and self.progress_first:
                 with _transaction(target):
                     self._write(target, rows)
-        counts = rows.group_by("table").aggregate([("changes", "sum")])
+        counts = rows.group_by(["part", "table"]).aggregate([("changes", "sum")])
         return pa.RecordBatch.from_arrays(
-            [
-                counts.column("table").combine_chunks(),
-                counts.column("changes_sum").combine_chunks(),
-            ],
-            names=["table", "changes"],
+            [counts.column(name).combine_chunks() for name in ("part", "table", "changes_sum")],
+            names=["part", "table", "changes"],
         )
 
     def _write(self, target: Any, rows: pa.Table) -> None:

@@ -33,12 +33,7 @@ class TablePlan:
 
     @property
     def target(self) -> Relation:
-        """Where rows go: what the target computes itself is not written."""
         return self.comparison.target
-
-    @property
-    def has_key(self) -> bool:
-        return self.comparison.source.key_width > 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,6 @@ class ChangeTarget:
     relation: Relation
     places: tuple[int, ...]
     key_places: tuple[int, ...]
-    sliced: bool
 
 
 def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
@@ -64,7 +58,7 @@ def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
     pairs = list(zip(plan.source.columns, plan.target.columns, strict=True))
     names = {column.name.lower(): place for place, column in enumerate(definition.columns)}
     carried = [(a, b) for a, b in pairs if a.name.lower() in names and not b.generated]
-    key = [(a, b) for a, b in pairs[: plan.source.key_width]]
+    key = pairs[: plan.source.key_width]
     for column, _ in key:
         if column.name.lower() not in (name.lower() for name in definition.key):
             raise UsageError(
@@ -85,7 +79,7 @@ def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
     )
     keys = [name.lower() for name in definition.key]
     key_places = tuple(keys.index(column.name.lower()) for column, _ in key)
-    return ChangeTarget(definition.table, relation, places, key_places, plan.sliced)
+    return ChangeTarget(definition.table, relation, places, key_places)
 
 
 def _is_carried(column: Column, carried: list[tuple[Column, Column]]) -> bool:

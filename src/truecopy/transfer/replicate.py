@@ -14,6 +14,7 @@ from truecopy.model.change import TRUNCATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
+from truecopy.model.table import TableName
 from truecopy.transfer.apply import SLICES, Applying, PartStep
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.plan import ChangeTarget, TablePlan, change_target
@@ -44,8 +45,9 @@ class Replication:
         with pool.lease(target) as session:
             self._progress = self._ledger(session).progress()
         self.applied: Counter[str] = Counter()
-        # Until a batch has begun where a part stands, it may bring what is in already.
-        self._replaying = True
+        # Where the next batch of each shard begins. A part that stands further, since a run ended
+        # between the transactions of two parts, must not get what is in already.
+        self._reached = {shard: position for shard, (position, _) in self.positions().items()}
 
     def positions(self) -> dict[str, tuple[str, int]]:
         """Where to go on: of each shard the position of the part that is furthest behind."""
@@ -68,7 +70,7 @@ class Replication:
     def _apply(self, batch: DataFrame) -> None:
         from pyspark.sql import functions as F
 
-        changes = batch.withColumn("part", self._part())
+        changes = self._carried(batch).withColumn("part", self._part())
         facts = (
             changes.groupBy("part", "shard", "schema_id", "kind")
             .agg(F.max(F.struct("commit_order", "position", "committed_at")).alias("last"))
@@ -81,9 +83,13 @@ class Replication:
         ends = _ends(facts)
         parts = {fact["part"]: fact["shard"] for fact in facts}
         steps = {part: self._step(part, ends[shard]) for part, shard in parts.items()}
-        if self._replaying:
-            changes = changes.where(_news(steps)("part", "position"))
-            self._replaying = False
+        ahead = {
+            part: step.old
+            for part, step in steps.items()
+            if not _contains(self._reached[parts[part]], step.old)
+        }
+        if ahead:
+            changes = changes.where(_news(ahead)("part", "position"))
         work = Applying(
             self._settings.task,
             self._epoch,
@@ -97,13 +103,29 @@ class Replication:
             _net_effect(changes)
             .repartition(self._parallel(batch), "part")
             .sortWithinPartitions("part")
-            .mapInArrow(work, "table string, changes long")
+            .mapInArrow(work, "part string, table string, changes long")
             .collect()
         )
         for row in done:
             self.applied[row["table"]] += row["changes"]
-        for part, step in steps.items():
-            self._progress[part] = step.new, step.committed_at
+        for part in {row["part"] for row in done}:
+            self._progress[part] = steps[part].new, steps[part].committed_at
+        for shard, (position, _) in ends.items():
+            self._reached[shard] = position
+
+    def _carried(self, batch: DataFrame) -> DataFrame:
+        """The changes of the task's tables; one that it should carry and does not know is told."""
+        from pyspark.sql import functions as F
+
+        known = F.col("table").isin(list(self._plans))
+        for row in batch.where(~known).select("table", "position").distinct().limit(1000).collect():
+            schema, _, table = row["table"].rpartition(".")
+            if self._settings.wants(TableName(schema or None, table)):
+                raise CannotFinish(
+                    f"{row['table']} has changes at {row['position']} and was not there when {self._settings.task}"
+                    " began: exclude it, or start the task anew"
+                )
+        return batch.where(known)
 
     def _parallel(self, batch: DataFrame) -> int:
         with pool.lease(self._target) as session:
@@ -182,18 +204,19 @@ def _refuse_truncates(facts: list[Any]) -> None:
             )
 
 
-def _news(steps: Mapping[str, PartStep]) -> Any:
-    """Whether a change is not in its part yet."""
+def _news(ahead: Mapping[str, str]) -> Any:
+    """Whether a change is not in its part yet; only parts that are ahead of the batch have any."""
     from pyspark.sql.pandas.functions import arrow_udf
 
-    old = {part: parse_position(step.old) for part, step in steps.items()}
+    old = {part: parse_position(position) for part, position in ahead.items()}
 
     def is_news(part: pa.Array, position: pa.Array) -> pa.Array:
         known: dict[tuple[str, str], bool] = {}
         found = []
         for pair in zip(part.to_pylist(), position.to_pylist(), strict=True):
             if pair not in known:
-                known[pair] = not contains(old[pair[0]], parse_position(pair[1]))
+                stands = old.get(pair[0])
+                known[pair] = stands is None or not contains(stands, parse_position(pair[1]))
             found.append(known[pair])
         return pa.array(found)
 

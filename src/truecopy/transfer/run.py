@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
 
 from truecopy.engines import connect, pool
@@ -24,11 +23,10 @@ from truecopy.engines.protocols import (
     Loads,
     Reads,
     Session,
-    SetsSequences,
     Statement,
 )
 from truecopy.engines.sql import table_sql
-from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.table import Table, TableName
@@ -39,7 +37,7 @@ from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
-from truecopy.transfer.ledger import TABLES, Ledger, TaskLine
+from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.plan import TablePlan, may_be_sliced
 from truecopy.transfer.replicate import Replication
 from truecopy.transfer.settings import Settings
@@ -91,7 +89,6 @@ class Transfer:
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
         self._request = Request(settings.source, tables=settings.tables)
-        self._copied: Counter[str] = Counter()
         self._seconds = self._verify_seconds = 0.0
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
@@ -118,9 +115,7 @@ class Transfer:
             state,
             0.0,  # it ends when everything that was committed is in
             {
-                name: TableState(
-                    self._rows_of(name), applied[name], self._version(replication, name)
-                )
+                name: TableState(self._rows_of(name), applied[name], self._version(replication))
                 for name in plans
             },
             self._verify_seconds / self._seconds if self._seconds else 0.0,
@@ -145,7 +140,7 @@ class Transfer:
     def _plan(self, source: Session, target: Session) -> dict[str, TablePlan]:
         if not isinstance(source, Introspects):
             raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
-        names = [name for name in source.tables() if self._wants(name)]
+        names = [name for name in source.tables() if self._settings.wants(name)]
         if not names:
             raise UsageError(f"no table of {self._source} is chosen by the task")
         plans = {}
@@ -161,16 +156,6 @@ class Transfer:
             key = tuple(column.name for column in found.target.key)
             plans[str(name)] = TablePlan(found, may_be_sliced(found.target_table, key))
         return plans
-
-    def _wants(self, name: TableName) -> bool:
-        if name.table in TABLES or name.table.startswith("truecopy_"):
-            return False
-
-        def matches(patterns: tuple[str, ...]) -> bool:
-            return any(fnmatchcase(name.table, p) or fnmatchcase(str(name), p) for p in patterns)
-
-        chosen = not self._settings.tables or matches(self._settings.tables)
-        return chosen and not matches(self._settings.exclude)
 
     def _target_table(self, target: Session, table: Table) -> TableName:
         """The table that takes the rows; made where it is missing."""
@@ -227,7 +212,6 @@ class Transfer:
                 )
                 chunks = ledger.chunks(name)
             total += plan.comparison.rows
-            self._copied[name] += sum(chunk.copied or 0 for chunk in chunks)
             tasks += [
                 CopyTask(
                     self._settings.task,
@@ -243,7 +227,6 @@ class Transfer:
         tasks.sort(key=lambda task: -task.plan.comparison.rows)
         with _one_line():
             for copied in copy_chunks(spark, tasks, self._parallel(spark, target)):
-                self._copied[copied.table] += copied.rows
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
                 self._listener.copied(copied, total)
@@ -302,23 +285,45 @@ class Transfer:
         if found is None or found.phase != REPLAY:
             return
         if isinstance(target, Creates):
-            described = [
-                replace(
-                    cast(Introspects, source).describe(plan.source.tables[0]),
-                    name=plan.target.tables[0],
+            names = {plan.source.tables[0]: plan.target.tables[0] for plan in plans.values()}
+            lacking = [
+                _lacking(
+                    cast(Introspects, source).describe(name),
+                    cast(Introspects, target).describe(onto),
+                    names,
                 )
-                for plan in plans.values()
+                for name, onto in names.items()
             ]
             for make in (target.create_indexes, target.create_foreign_keys):
-                for table in described:
+                for table in lacking:
                     _run_all(target, make(table))
         ledger.enter(REPLICATE, line.epoch)
 
-    def _version(self, replication: Replication | None, name: str) -> dict[str, object] | None:
+    def _version(self, replication: Replication | None) -> dict[str, object] | None:
         if replication is None:
             return None
         position, committed_at = next(iter(replication.positions().values()))
-        return {"table": name, "position": position, "committed_at": committed_at}
+        return {"position": position, "committed_at": committed_at}
+
+
+def _lacking(source: Table, target: Table, names: Mapping[TableName, TableName]) -> Table:
+    """The target's table with the indexes and references that it still lacks.
+
+    A run that ended between two of them has made some; a reference to a table that the task leaves
+    behind has nothing to refer to.
+    """
+    indexes = {(index.columns, index.unique) for index in target.indexes}
+    references = {(key.columns, key.parent) for key in target.foreign_keys}
+    return replace(
+        source,
+        name=target.name,
+        indexes=tuple(i for i in source.indexes if (i.columns, i.unique) not in indexes),
+        foreign_keys=tuple(
+            replace(key, parent=names[key.parent])
+            for key in source.foreign_keys
+            if key.parent in names and (key.columns, names[key.parent]) not in references
+        ),
+    )
 
 
 def _run_all(target: Any, statements: list[str]) -> None:
@@ -337,11 +342,3 @@ def _one_line() -> Iterator[None]:
         yield
     except PySparkException as error:
         raise explain_spark(error) from error
-
-
-def set_sequences(target: Endpoint, tables: list[Table]) -> None:
-    """At the end of a cutover: new rows get numbers that no row has."""
-    with connect(target) as session:
-        if isinstance(session, SetsSequences):
-            for table in tables:
-                session.set_sequences(table)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from truecopy.mapping.choice import Choice
+from truecopy.model.table import TableName
 from truecopy.verify.options import Options
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
@@ -38,6 +40,11 @@ class Settings:
     connections: int = 0
     chunk_rows: int = 0
     master: str | None = None
+
+    def wants(self, name: TableName) -> bool:
+        """Whether the task carries a table; our own tables never travel."""
+        own = name.table.startswith("truecopy_")
+        return not own and Choice(self.tables, self.exclude).wants(name)
 
     @property
     def annotation(self) -> str:
