@@ -139,6 +139,12 @@ class Ledger:
             for number, bounds, copied in rows
         ]
 
+    def tables(self) -> set[str]:
+        """The source tables whose copy was planned."""
+        rows = self._fetch(f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task)
+        self._session.commit()
+        return {table for (table,) in rows}
+
     def note_copied(self, table: str, number: int, rows: int, epoch: int) -> None:
         """Inside the chunk's own transaction: the chunk is in. Whoever is late finds it done already."""
         changed = self._execute(

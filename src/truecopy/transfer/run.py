@@ -96,6 +96,7 @@ class Transfer:
         begun = time.monotonic()
         with connect(self._source) as source, connect(self._target) as target:
             self._refuse_what_cannot_be(target)
+            self._refuse_tables_that_came_later(source, target)
             plans = self._plan(source, target)
             line = self._claim(target)
             spark = spark_session(self._settings.master)
@@ -136,6 +137,21 @@ class Transfer:
             raise UsageError(
                 f"{self._target} is a file of this machine, which the executors of a cluster cannot open"
             )
+
+    def _refuse_tables_that_came_later(self, source: Session, target: Session) -> None:
+        """Once the copy is done, the rows of another table would never be copied."""
+        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger.create()
+        line = ledger.find()
+        if line is None or line.phase == SNAPSHOT or not isinstance(source, Introspects):
+            return
+        copied = ledger.tables()
+        for name in source.tables():
+            if self._settings.wants(name) and str(name) not in copied:
+                raise UsageError(
+                    f"{name} was not there when {self._settings.task} copied its tables: exclude it, or carry it"
+                    " by a task of its own"
+                )
 
     def _plan(self, source: Session, target: Session) -> dict[str, TablePlan]:
         if not isinstance(source, Introspects):
@@ -181,7 +197,6 @@ class Transfer:
 
     def _claim(self, target: Session) -> TaskLine:
         ledger = Ledger(cast(Any, target), self._settings.task)
-        ledger.create()
         if ledger.find() is None:
             with KeyspaceStream(self._request) as stream:
                 if lines := stream.missing():
