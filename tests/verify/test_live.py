@@ -19,7 +19,8 @@ from sqlalchemy.exc import IntegrityError
 import truecopy
 from tests.servers import Database, MariaDB, Server
 from tests.verify.rows import fill
-from truecopy.metastore.runs import ChunkRecord, RunRecord
+from truecopy.metastore.chunks import ChunkRecord
+from truecopy.metastore.runs import RunRecord
 from truecopy.model.relation import Key
 from truecopy.verify.differences import Difference
 from truecopy.verify.live import watch

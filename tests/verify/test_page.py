@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from truecopy import verify
-from truecopy.metastore.runs import ChunkRecord, RunRecord
+from truecopy.metastore.chunks import ChunkRecord
+from truecopy.metastore.runs import RunRecord
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest

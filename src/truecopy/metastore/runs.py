@@ -11,7 +11,6 @@ import json
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -33,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DatabaseError
 
+from truecopy.metastore.chunks import ChunkRecord
 from truecopy.model.errors import CannotFinish, UsageError
 
 _metadata = MetaData()
@@ -53,17 +53,6 @@ _chunk = Table(
     Column("found", Integer, nullable=False),
     Column("differences", LargeBinary, nullable=False),
 )
-
-
-@dataclass(frozen=True)
-class ChunkRecord:
-    """A finished chunk; `summary` is what the verifier wants to know of it again."""
-
-    comparison: int
-    number: int
-    summary: dict[str, str | int | float]
-    found: int
-    differences: bytes
 
 
 class RunRecord:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from truecopy.metastore.runs import RunRecord
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.fingerprint import Digest
 from truecopy.model.text import readable_text
@@ -19,6 +18,8 @@ from truecopy.verify.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from truecopy.metastore.runs import RunRecord
 
 EQUAL, DIFFERENT, NOT_COMPARED = "equal", "different", "not_compared"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from truecopy.metastore.runs import ChunkRecord
+from truecopy.metastore.chunks import ChunkRecord
 from truecopy.model.fingerprint import Digest
 from truecopy.model.types import Json
 from truecopy.verify.compare import ChunkResult

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from truecopy import spark as spark_settings
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Digests, Introspects, Reads, Replicates, Session
-from truecopy.metastore.runs import RunRecord
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import Digest
@@ -41,6 +40,8 @@ from truecopy.verify.summary import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from truecopy.metastore.runs import RunRecord
 
 ROWS_WITHOUT_SPARK = 200_000
 """Up to here this process is done before a JVM would have started."""
@@ -373,6 +374,8 @@ class _Verification:
 
 
 def _open_record(checkpoint: str | Path | None, configuration: str) -> RunRecord:
+    from truecopy.metastore.runs import RunRecord  # workers of Spark do without its libraries
+
     if checkpoint is not None:
         return RunRecord(Path(checkpoint))
     folder = spark_settings.state_folder() / "verify"
