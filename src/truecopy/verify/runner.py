@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.accumulators import AccumulatorParam
 
 from truecopy import spark as spark_settings
+from truecopy.engines import pool
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 from truecopy.verify.compare import ChunkResult, compare_chunk
@@ -120,6 +121,8 @@ def _compare_into(
     task: ChunkTask,
 ) -> None:
     channel.add(deque([_compare(comparisons, options, task)]))
+    if options.connections:
+        pool.close_idle()  # the next chunk may go to another worker, whose connection counts, too
     _spare_the_collector()
 
 
