@@ -12,6 +12,9 @@ import pytest
 
 import truecopy
 from tests.servers import Database
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.stream.log import Wanted
+from truecopy.stream.postgresql import drop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,9 +24,9 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture
-def items(mariadb_db: Database) -> Database:
-    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
-    return mariadb_db
+def items(logged_db: Database) -> Database:
+    logged_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
+    return logged_db
 
 
 def insert(database: Database, first: int, last: int) -> None:
@@ -68,6 +71,23 @@ def test_available_now_then_a_restart_from_the_checkpoint(
     assert second[-1]["after"] == ["7", "x"]
     nothing, _ = drain(changes, tmp_path)
     assert nothing == []
+
+
+def test_available_now_of_a_postgresql_that_logs_without_changes(
+    spark: SparkSession, db: Database, tmp_path: Path
+) -> None:
+    """Its log ends behind the last change, where no change will ever be."""
+    db.execute("CREATE TABLE items (id INT PRIMARY KEY, name TEXT)")
+    settings = {"slot": f"s_{db.name}", "work": str(tmp_path / "spool")}
+    changes = truecopy.read_changes(spark, db.url, start="current", **settings)
+    try:
+        assert drain(changes, tmp_path / "checkpoint")[0] == []
+        db.execute("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
+        db.execute("CREATE TABLE others (id INT PRIMARY KEY)")
+        rows, _ = drain(changes, tmp_path / "checkpoint")
+        assert [row["key"][0] for row in rows] == ["1", "2"]
+    finally:
+        drop(parse_endpoint(db.url), Wanted(shard="", settings=settings))
 
 
 def test_what_is_committed_later_is_left_for_the_next_run(

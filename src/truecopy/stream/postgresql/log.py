@@ -148,10 +148,11 @@ class PostgreSQLLog:
         place = self._place(start)
         deadline = time.monotonic() + wait
         while not (found := self._spool.furthest(place, place + max_bytes)):
-            if not self._news(deadline - time.monotonic()):
-                passed = self._passed()
-                idle_at = passed.at - _CLOCK_DOUBT if passed else 0
-                return replace(start, committed_at=max(start.committed_at, idle_at))
+            if self._news(deadline - time.monotonic()):
+                continue
+            passed = self._passed()
+            if not self._news(0):  # what it speaks of may have come after the last look
+                return _idle(start, passed)
         return self._mark(found)
 
     def split(self, start: Mark, end: Mark, parts: int) -> Sequence[Part]:
@@ -415,6 +416,17 @@ class PostgreSQLLog:
                 load_relation(self._folder.where, name).definition for name in fresh
             )
             self._remembered |= fresh
+
+
+def _idle(start: Mark, passed: Passed | None) -> Mark:
+    """Where a stream stands that has read everything: as far as the receiver is, though nothing changed there."""
+    if passed is None or passed.lsn <= parse_lsn(start.position):
+        return start
+    return replace(
+        start,
+        position=lsn_text(passed.lsn),
+        committed_at=max(start.committed_at, passed.at - _CLOCK_DOUBT),
+    )
 
 
 def _home(slot: str, folder: Folder) -> Home:
