@@ -65,9 +65,15 @@ def test_mariadb_to_postgresql_under_load(
     assert indexes[0][0] == 2, "the unique index is built after the replay"
 
 
-def test_postgresql_as_a_source_is_refused(postgres_db: Database, mariadb_db: Database) -> None:
-    with pytest.raises(UsageError, match="not carried yet"):
-        Transfer(settings(postgres_db.url, mariadb_db.url)).run(snapshot_only=True)
+def test_postgresql_to_mariadb_under_load(
+    spark: SparkSession, postgres_db: Database, mariadb_db: Database
+) -> None:
+    fill(postgres_db, ROWS)
+    asked = settings(postgres_db.url, mariadb_db.url)
+    with writing(postgres_db, ROWS):
+        Transfer(asked).run(until_caught_up=True)
+    Transfer(asked).run(until_caught_up=True)
+    assert is_equal(postgres_db, mariadb_db)
 
 
 def test_a_target_that_is_not_empty_is_refused(

@@ -128,10 +128,6 @@ class Transfer:
     def _refuse_what_cannot_be(self, target: Session) -> None:
         if not isinstance(target, Loads) or not isinstance(target, Introspects):
             raise UsageError(f"{self._target.scheme}:// cannot be the target of a transfer")
-        if self._source.scheme in ("postgresql", "postgres"):
-            raise UsageError(
-                f"changes of {self._source} are not carried yet: PostgreSQL can be a target only"
-            )
         master = self._settings.master
         if target.driver_local and master and not is_local(master):
             raise UsageError(
