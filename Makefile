@@ -38,8 +38,8 @@ servers: ## Install MariaDB and PostgreSQL for the tests, where they are missing
 	@scripts/system-packages servers
 
 .PHONY: test
-test: setup servers lint ## Lint, then all tests, against real servers
-	$(BIN)/pytest
+test: setup servers lint ## Lint, then all tests, against real servers; two processes, each with servers of its own
+	$(BIN)/pytest -n 2 --dist loadscope
 
 .PHONY: lint
 lint: setup ## Style, types, the direction of imports, dependencies
