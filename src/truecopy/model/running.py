@@ -108,7 +108,11 @@ class _GrowingIntervals:
 
 
 class RunningGtids:
-    """A MariaDB position that transactions are added to."""
+    """A MariaDB position that transactions are added to.
+
+    Attributes:
+        last: The transaction that was added last. It is all of the position where there is one domain.
+    """
 
     def __init__(self, text: str = "") -> None:
         start = parse_position(text)
@@ -118,7 +122,9 @@ class RunningGtids:
         self._last = {domain: (server, number) for domain, server, number in domains}
         self._domain = -1
         self._server = self._number = 0
+        self.last = ""
         self._head, self._tail = str(start), ""
+        self._is_alone = False
 
     def add(self, domain: int, server: int, sequence: int) -> bool:
         """Whether that was news. A log out of order gives False: its position cannot tell what was seen."""
@@ -127,20 +133,21 @@ class RunningGtids:
         if sequence <= self._number:
             return False
         self._server, self._number = server, sequence
+        self.last = f"{domain}-{server}-{sequence}"
         return True
 
     def text(self) -> str:
         """As `str` of the position."""
-        if self._domain < 0:
-            return self._head
-        return f"{self._head}{self._domain}-{self._server}-{self._number}{self._tail}"
+        return self.last if self._is_alone else f"{self._head}{self.last}{self._tail}"
 
     def _turn_to(self, domain: int) -> None:
         if self._number:
             self._last[self._domain] = self._server, self._number
         self._domain = domain
         self._server, self._number = self._last.get(domain, (0, 0))
+        self.last = f"{domain}-{self._server}-{self._number}"
         gtids = sorted((d, s, n) for d, (s, n) in self._last.items() if d != domain)
         before = str(MariaDBPosition(tuple(gtid for gtid in gtids if gtid[0] < domain)))
         after = str(MariaDBPosition(tuple(gtid for gtid in gtids if gtid[0] > domain)))
         self._head, self._tail = before and f"{before},", after and f",{after}"
+        self._is_alone = not gtids

@@ -146,10 +146,13 @@ class ChangeRows:
         starts = np.cumsum(counts) - counts
         seq = first_seq[run] + np.arange(self.rows) - starts[run]
         told = partial(_told, self._transactions)
+        positions, txns = told(1), told(2)
+        position = _spread(positions, transaction)
         columns = {
             "shard": pa.repeat(pa.scalar(self._shard, pa.string()), self.rows),
-            "position": _spread(told(1), transaction),
-            "txn": _spread(told(2), transaction),
+            "position": position,
+            # A MariaDB with one domain says its position by naming the transaction.
+            "txn": position if positions == txns else _spread(txns, transaction),
             "commit_order": pa.array(np.array(told(3), np.int64)[transaction]),
             "seq": pa.array(seq.astype(np.int32)),
             "committed_at": _instants(np.array(told(4), np.int64)[transaction]),
@@ -212,7 +215,7 @@ def _spread(values: Sequence[str | None], index: npt.NDArray[np.int64]) -> pa.Ar
     """The value of each row; most batches hold one value only, or one per row."""
     if not values or (values[0] is None and not any(values)):
         return pa.nulls(len(index), pa.string())
-    if len(set(values)) == 1:
+    if values[0] == values[-1] and len(set(values)) == 1:
         return pa.repeat(pa.scalar(values[0], pa.string()), len(index))
     array = pa.array(values, pa.string())
     is_one_each = len(values) == len(index) and bool((index[1:] > index[:-1]).all())

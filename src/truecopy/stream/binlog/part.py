@@ -109,7 +109,7 @@ class _Reading:
         order = self._part.first_order
         sources, tables = self._sources, self._tables
         reached, passed = end_of_part.reached, end_of_part.passed
-        last_offset, file = end_of_part.offset, ""
+        last_offset, file, table_map = end_of_part.offset, "", b""
         end_transaction = rows.end_transaction
         for what, detail, buf, start, end in walked.steps():
             if what == walk.ROWS:
@@ -122,11 +122,12 @@ class _Reading:
                 if buf[start + 6] & _STATEMENT_ENDS:
                     self._note = None
             elif what == walk.TABLE:
-                raw = buf[start:end]
-                try:
-                    tables[raw[:6]] = sources[raw]
-                except KeyError:
-                    tables[raw[:6]] = sources[raw] = self._source(raw)
+                if end - start == len(table_map) and buf.startswith(table_map, start):
+                    continue  # the table of the last change again
+                table_map = buf[start:end]
+                if table_map not in sources:
+                    sources[table_map] = self._source(table_map)
+                tables[table_map[:6]] = sources[table_map]
             elif what == walk.END:
                 if self._seq:
                     origin = self._origin

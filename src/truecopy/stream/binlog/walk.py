@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from truecopy.model.endpoint import Endpoint
@@ -27,8 +28,12 @@ BEGIN, TABLE, ROWS, NOTE, STATEMENT, END = range(6)
 INSERTED, UPDATED, DELETED, PARTLY_UPDATED = "insert", "update", "delete", "partial"
 
 
-class RowsKind(NamedTuple):
-    """What a rows event is: `header` bytes come before its columns, and its rows may be compressed."""
+@dataclass(frozen=True, eq=False, slots=True)
+class RowsKind:
+    """What a rows event is: `header` bytes come before its columns, and its rows may be compressed.
+
+    There is one object of each kind, so that it is found by itself and not by its fields.
+    """
 
     change: str
     header: int
@@ -126,6 +131,7 @@ class Walk:
         framed = in_group = False
         before = offset = self.offset
         row_kinds = _ROW_KINDS
+        gtids: RunningGtids | None = None
         for kind, when, server, end_at, buf, start, end in self._events:
             if end_at:
                 before = offset
@@ -141,12 +147,11 @@ class Walk:
                 framed, in_group = not flags & _STANDALONE, True
                 self.begun_at = before
                 self.committed_at = when * _MICROSECONDS
-                self.txn = f"{domain}-{server}-{number}"
-                running = self._running
-                if running is None:
-                    running = self._running = RunningGtids(self._start)
-                if not running.add(domain, server, number):
-                    raise self._out_of_order()
+                if gtids is None:
+                    gtids = self._running = RunningGtids(self._start)
+                if not gtids.add(domain, server, number):
+                    raise self._out_of_order(f"{domain}-{server}-{number}")
+                self.txn = gtids.last
                 yield BEGIN, "", buf, start, end
             elif kind == ev.XID:
                 framed = in_group = False
@@ -236,9 +241,9 @@ class Walk:
         if at < end:
             self._length, _ = ev.packed_integer(buf, at)
 
-    def _out_of_order(self) -> CannotFinish:
+    def _out_of_order(self, txn: str) -> CannotFinish:
         return CannotFinish(
-            f"{self.txn} in the log of {self._endpoint} comes after a greater number of its domain, so that no"
+            f"{txn} in the log of {self._endpoint} comes after a greater number of its domain, so that no"
             " position can tell what was read: was the log reset? Else give each writing server a gtid_domain_id"
             " of its own (or set gtid_strict_mode=ON), and start the stream after it"
         )
