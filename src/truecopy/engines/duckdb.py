@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from truecopy.engines import duckdb_create, duckdb_load, loading
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
+from truecopy.engines.file_advice import DuckDBAdvisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
@@ -125,6 +126,9 @@ class DuckDB(RelationalSession):
 
     def creation_warnings(self, table: Table) -> list[str]:
         return duckdb_create.warnings(table)
+
+    def advisor(self) -> DuckDBAdvisor:
+        return DuckDBAdvisor(self, self.path)
 
     def literal(self, value: object) -> str:
         match value:

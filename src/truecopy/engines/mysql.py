@@ -26,6 +26,7 @@ from truecopy.engines import (
     mysql_wire,
     sql,
 )
+from truecopy.engines.mysql_advice import MySQLAdvisor
 from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.mysql_schema import read_columns, read_foreign_keys, read_indexes
 from truecopy.engines.protocols import Statement
@@ -245,6 +246,9 @@ class MySQL(RelationalSession):
         statement = mysql_create.numbering_sql(self.dialect, found, table.next_number)
         self.execute(Statement(statement))
         return [statement]
+
+    def advisor(self) -> MySQLAdvisor:
+        return MySQLAdvisor(self, self._server)
 
     @property
     def _server(self) -> mysql_create.Server:

@@ -29,7 +29,7 @@ def require_select(session: RelationalSession, name: TableName) -> None:
         # Rights on each single column are not enough for this one, which shows the checks as well.
         session.fetch(Statement(f"SHOW CREATE TABLE {table}"))
     except Denied:
-        account = _account(session)
+        account = account_of(session)
         raise CannotFinish(
             f"{account} needs SELECT on all columns of {name} on {session.endpoint}:"
             f" {_grant(table, account)}"
@@ -44,7 +44,7 @@ def denial(session: RelationalSession, name: TableName) -> CannotFinish | None:
     except UsageError:  # whoever may read it is told that it is not there
         return None
     except Denied:
-        account = _account(session)
+        account = account_of(session)
         return CannotFinish(
             f"{name} does not exist on {session.endpoint}, or {account} lacks SELECT on it:"
             f" {_grant(table, account)}"
@@ -63,7 +63,7 @@ def no_right_on_database(message: str, endpoint: Endpoint) -> Denied:
     )
 
 
-def _account(session: RelationalSession) -> str:
+def account_of(session: RelationalSession) -> str:
     """The account that the server took the user for, which has the rights."""
     ((found,),) = session.fetch(Statement("SELECT CURRENT_USER()"))
     user, _, host = str(found).rpartition("@")

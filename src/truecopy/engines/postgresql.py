@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from truecopy.engines import creation, loading, postgresql_create, postgresql_load
+from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
@@ -65,6 +66,7 @@ class PostgreSQL(RelationalSession):
             self.close()
             raise
         self.dialect = PostgreSQLDialect(encoding)
+        self._ignores_references = ignores_references
         self._references = (
             "SET LOCAL session_replication_role = replica"
             if ignores_references
@@ -195,6 +197,9 @@ class PostgreSQL(RelationalSession):
             ((value,),) = self.fetch(statement)
             made.append(f"{column}: the next number is {value}")
         return made
+
+    def advisor(self) -> PostgreSQLAdvisor:
+        return PostgreSQLAdvisor(self, ignores_references=self._ignores_references)
 
     def _knows_type(self, native: str) -> bool:
         ((known,),) = self.fetch(

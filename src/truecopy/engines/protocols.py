@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+from truecopy.engines.advice import Advisor
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
@@ -266,6 +267,13 @@ class Replicates(Protocol):
     def lag_seconds(self) -> float | None:
         """Seconds behind the source; None where replication is stopped or unknown."""
         ...
+
+
+@runtime_checkable
+class Advises(Protocol):
+    """Says what stands in the way of a transfer, before it begins."""
+
+    def advisor(self) -> Advisor: ...
 
 
 class DatabaseSession(Session, Introspects, Digests, Reads, Protocol):

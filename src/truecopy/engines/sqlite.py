@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from truecopy.engines import deferred, loading, sql, sqlite_create, sqlite_load
+from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sqlite_dialect import (
@@ -143,6 +144,9 @@ class SQLite(RelationalSession):
 
     def creation_warnings(self, table: Table) -> list[str]:
         return sqlite_create.warnings(table)
+
+    def advisor(self) -> SQLiteAdvisor:
+        return SQLiteAdvisor(self, self.path)
 
     def literal(self, value: object) -> str:
         match value:
