@@ -19,7 +19,8 @@ _KINDS = {
     "foreign tables": _RELATION.format("f"),
     "partitioned tables": _RELATION.format("p"),
     "triggers": "SELECT t.tgname || ' on ' || t.tgrelid::regclass FROM pg_trigger t"
-    f" JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE NOT t.tgisinternal AND t.tgparentid = 0 AND {_OWN}",
+    " JOIN pg_class c ON c.oid = t.tgrelid"
+    f" JOIN pg_namespace n ON n.oid = c.relnamespace WHERE NOT t.tgisinternal AND t.tgparentid = 0 AND {_OWN}",
     "functions and procedures": "SELECT p.oid::regproc::text FROM pg_proc p"
     f" JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {_OWN} AND {_LOOSE.format('p')}",
     "types": "SELECT t.oid::regtype::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace"
@@ -29,7 +30,8 @@ _KINDS = {
     "sequences": _RELATION.format("S")
     + " AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))",
     "rules": "SELECT r.rulename || ' on ' || r.ev_class::regclass FROM pg_rewrite r"
-    f" JOIN pg_class c ON c.oid = r.ev_class JOIN pg_namespace n ON n.oid = c.relnamespace WHERE r.rulename <> '_RETURN' AND {_OWN}",
+    " JOIN pg_class c ON c.oid = r.ev_class"
+    f" JOIN pg_namespace n ON n.oid = c.relnamespace WHERE r.rulename <> '_RETURN' AND {_OWN}",
     "policies": "SELECT p.polname || ' on ' || p.polrelid::regclass FROM pg_policy p",
     "extensions": "SELECT extname::text FROM pg_extension WHERE extname <> 'plpgsql'",
     "event triggers": "SELECT evtname::text FROM pg_event_trigger",

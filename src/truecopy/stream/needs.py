@@ -1,0 +1,47 @@
+"""What a source lacks before its changes can be streamed, asked without leaving anything there.
+
+Opening most logs makes nothing. Where it does, the package that opens the log has a function `needs` as
+well, which only looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import cast
+
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.stream.log import GROUP, Level, Wanted, open_log
+from truecopy.stream.request import Request
+from truecopy.stream.shards import wanted_of
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a log keeps of the source's order, what is missing, and what should be known; a line each."""
+
+    level: Level
+    missing: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def stream_needs(request: Request) -> list[Needs]:
+    """Of every server that the request may be read from."""
+    found = []
+    for shard in request.keyspace().serving:
+        name = shard.name if request.is_keyspace else request.name
+        for server in map(parse_endpoint, shard.servers):
+            found.append(_needs(server, wanted_of(request, name)))
+    return found
+
+
+def _needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
+    for entry in entry_points(group=GROUP):
+        if entry.name == endpoint.scheme and not wanted.settings.get("cursor"):
+            look = getattr(import_module(entry.module), "needs", None)
+            if look is not None:
+                return cast(Callable[[Endpoint, Wanted], Needs], look)(endpoint, wanted)
+    with open_log(endpoint, wanted) as log:
+        return Needs(log.level, tuple(log.missing()), tuple(getattr(log, "warnings", ())))
