@@ -47,6 +47,19 @@ def finish_rows(table: pa.Table, relation: Relation) -> pa.Table:
     return table
 
 
+def fingerprints_of_rows(rows: pa.Table, relation: Relation) -> pa.Array:
+    """The fingerprints of whole rows at hand."""
+    types = [relation.types[i] for i in relation.pushed]
+    texts = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    values = []
+    for row in texts:
+        value = fingerprint([row[i] for i in relation.pushed], types)
+        if relation.deferred:
+            value = fold(value, [row[i] for i in relation.deferred], relation)
+        values.append(value)
+    return pa.array(values, pa.int64())
+
+
 def digest_of_table(table: pa.Table) -> Digest:
     """The digest of fingerprints at hand."""
     return digest_of(table.column("fingerprint").to_pylist())

@@ -386,6 +386,12 @@ class MySQL(RelationalSession):
         except TruecopyError:
             return None
 
+    def annotation_gaps(self) -> list[str]:
+        name = "binlog_annotate_row_events" if self.is_mariadb else "binlog_rows_query_log_events"
+        if int(self.fetch(Statement(f"SELECT @@GLOBAL.{name}"))[0][0]):
+            return []
+        return [f"{self.endpoint} logs rows without their statements: SET GLOBAL {name} = ON"]
+
     def lag_seconds(self) -> float | None:
         for command in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
             with self._connection.cursor(pymysql.cursors.DictCursor) as cursor:

@@ -262,6 +262,12 @@ class PostgreSQL(RelationalSession):
             return None
         return None if position is None else str(position)
 
+    def annotation_gaps(self) -> list[str]:
+        ((version,),) = self.fetch(Statement("SHOW server_version_num"))
+        if int(version) >= 140_000:
+            return []
+        return [f"{self.endpoint} streams no messages before PostgreSQL 14, and so no annotation"]
+
     def lag_seconds(self) -> float | None:
         """Of a standby. One that streamed and lost its source is stopped: nobody knows its lag."""
         ((seconds,),) = self.fetch(

@@ -104,6 +104,27 @@ class Digests(Protocol):
 
 
 @runtime_checkable
+class FingerprintsKeys(Protocol):
+    """Computes the fingerprints of single rows inside the database."""
+
+    def fingerprints_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        """Key and fingerprint of the rows with these keys; a key that is not there gives no row.
+
+        A collation that ignores case answers with rows of other keys as well.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsAnnotations(Protocol):
+    """Has a log that tells which writes were annotated."""
+
+    def annotation_gaps(self) -> list[str]:
+        """What keeps annotations out of the log, a line each with its remedy; empty when all is well."""
+        ...
+
+
+@runtime_checkable
 class Reads(Protocol):
     """Reads rows as canonical text, and finds where a key range may be cut."""
 

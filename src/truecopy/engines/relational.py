@@ -109,16 +109,41 @@ class RelationalSession(ABC):
         self, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
     ) -> pa.Table:
         """Columns `k…` (text), `f` (int64) and `d…` (text) of one table."""
-        names = (
-            [f"k{i}" for i in range(relation.key_width)]
-            + ["f"]
-            + [f"d{i}" for i in relation.deferred]
-        )
-        found = self.fetch_texts(
-            sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets), names
-        )
+        statement = sql.fingerprints_sql(self.dialect, relation, table, chunk, buckets)
+        return self._fetch_fingerprints(relation, statement)
+
+    def _fetch_fingerprints(self, relation: Relation, statement: Statement) -> pa.Table:
+        found = self.fetch_texts(statement, sql.fingerprint_names(relation))
         place = relation.key_width
         return found.set_column(place, "f", pc.cast(found.column("f"), pa.int64()))
+
+    def fingerprints_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        """Key and fingerprint of the rows with these keys; a text that is no value has no row."""
+        parts = []
+        for at in range(0, len(keys), KEYS_PER_QUERY):
+            parts += self._fingerprints_by_key(relation, keys[at : at + KEYS_PER_QUERY])
+        if parts:
+            return pa.concat_tables(parts)
+        texts = [(f"k{i}", pa.string()) for i in range(relation.key_width)]
+        return pa.schema([*texts, ("fingerprint", pa.int64())]).empty_table()
+
+    def _fingerprints_by_key(self, relation: Relation, keys: Sequence[Key]) -> list[pa.Table]:
+        try:
+            raw = [
+                self._fetch_fingerprints(
+                    relation, sql.fingerprints_by_key_sql(self.dialect, relation, table, keys)
+                )
+                for table in relation.tables
+            ]
+        except NotAValue:
+            if len(keys) == 1:
+                return []
+            half = len(keys) // 2
+            return [
+                *self._fingerprints_by_key(relation, keys[:half]),
+                *self._fingerprints_by_key(relation, keys[half:]),
+            ]
+        return [deferred.finish_fingerprints(part, relation) for part in raw]
 
     def rows(self, relation: Relation, chunk: Chunk) -> pa.Table:
         return self._rows(

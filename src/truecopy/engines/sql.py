@@ -117,27 +117,30 @@ def fingerprints_sql(
     dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
 ) -> Statement:
     """Key texts and fingerprint of each row; the columns that the reader must finish come after them."""
-    names = [f"k{i}" for i in range(relation.key_width)]
-    texts = [
-        f"{dialect.as_text(dialect.canonical(column, kind))} AS {name}"
-        for name, column, kind in zip(names, relation.key, relation.key_types, strict=True)
-    ]
-    texts.append(f"{fingerprint_sql(dialect, relation)} AS f")
-    names.append("f")
-    for i in relation.deferred:
-        texts.append(
-            f"{dialect.as_text(dialect.canonical(relation.columns[i], relation.types[i]))} AS d{i}"
-        )
-        names.append(f"d{i}")
-    inner = _select(dialect, relation, table, chunk, ", ".join(texts))
+    inner = _select(dialect, relation, table, chunk, _keys_and_fingerprint(dialect, relation))
     if buckets is None:
         return inner
     bucket = dialect.bucket("f", BITS - 4 * buckets.digits)
     numbers = ", ".join(map(str, buckets.numbers))
+    names = ", ".join(fingerprint_names(relation))
     return Statement(
-        f"SELECT {', '.join(names)} FROM ({inner.sql}) AS t WHERE {bucket} IN ({numbers})",
-        inner.values,
+        f"SELECT {names} FROM ({inner.sql}) AS t WHERE {bucket} IN ({numbers})", inner.values
     )
+
+
+def fingerprints_by_key_sql(
+    dialect: Dialect, relation: Relation, table: TableName, keys: Sequence[Key]
+) -> Statement:
+    """The same of the rows with these keys."""
+    wanted, values = _keys_condition(dialect, relation, keys)
+    texts = _keys_and_fingerprint(dialect, relation)
+    return _select(dialect, relation, table, Chunk(), texts, f"({wanted})", values)
+
+
+def fingerprint_names(relation: Relation) -> list[str]:
+    """What the columns of `fingerprints_sql` are called."""
+    keys = [f"k{i}" for i in range(relation.key_width)]
+    return [*keys, "f", *(f"d{i}" for i in relation.deferred)]
 
 
 def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
@@ -316,6 +319,19 @@ def _select(
 def _escape(dialect: Dialect, condition: str) -> str:
     # Drivers with %s placeholders read a % of the user's condition as one of theirs.
     return condition.replace("%", "%%") if dialect.placeholder == "%s" else condition
+
+
+def _keys_and_fingerprint(dialect: Dialect, relation: Relation) -> str:
+    def text(i: int) -> str:
+        return dialect.as_text(dialect.canonical(relation.columns[i], relation.types[i]))
+
+    texts = [
+        *map(text, range(relation.key_width)),
+        fingerprint_sql(dialect, relation),
+        *map(text, relation.deferred),
+    ]
+    names = fingerprint_names(relation)
+    return ", ".join(f"{text} AS {name}" for text, name in zip(texts, names, strict=True))
 
 
 def _texts(dialect: Dialect, relation: Relation) -> str:

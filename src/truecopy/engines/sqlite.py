@@ -206,6 +206,13 @@ class SQLite(RelationalSession):
         names = [f"k{i}" for i in range(width)] + [f"d{i}" for i in relation.deferred]
         return _arrow(rows, names).add_column(width, "f", pa.array(values, pa.int64()))
 
+    def fingerprints_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+        rows = self.rows_by_key(relation, keys)
+        values = deferred.fingerprints_of_rows(rows, relation)
+        names = [f"k{i}" for i in range(relation.key_width)]
+        found = rows.select(range(relation.key_width)).rename_columns(names)
+        return found.append_column("fingerprint", values)
+
     def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
         """By the index; then, where values may be stored otherwise than asked for, by reading."""
         found = self._rows_by_index(relation, keys)

@@ -157,6 +157,31 @@ class Follows(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class LoggedStatement:
+    """A statement that changed tables as a whole.
+
+    Attributes:
+        tables: Their names, as the stream has them; `SCHEMA.*` for all of a schema.
+        annotation: The comment that it begins with.
+    """
+
+    txn: str
+    position: str
+    tables: tuple[str, ...]
+    text: str
+    annotation: str | None
+
+
+@runtime_checkable
+class KeepsStatements(Protocol):
+    """A log that holds the statements which define, alter and empty tables."""
+
+    def statements(self, start: Mark, end: Mark) -> Iterator[LoggedStatement]:
+        """Those of a range, of every table, in the order of the log."""
+        ...
+
+
 @runtime_checkable
 class KnowsVisible(Protocol):
     """A log that may be ahead of what can be read in the tables."""

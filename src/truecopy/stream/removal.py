@@ -16,15 +16,22 @@ GROUP = "truecopy.changes.removal"
 
 def remove(request: Request) -> list[str]:
     """Removes it from every server of the request; a line for each says what was removed."""
-    known = {entry.name: entry for entry in entry_points(group=GROUP)}
     said = []
     for shard in request.keyspace().shards:
+        name = shard.name if request.is_keyspace else request.name
         for server in map(parse_endpoint, shard.servers):
-            if server.scheme not in known:
+            if remove_from(server, wanted_of(request, name)):
+                said.append(f"{server}: removed what streaming had made there")
+            else:
                 said.append(f"{server}: streaming leaves nothing there")
-                continue
-            remover = cast(Callable[[Endpoint, Wanted], None], known[server.scheme].load())
-            name = shard.name if request.is_keyspace else request.name
-            remover(server, wanted_of(request, name))
-            said.append(f"{server}: removed what streaming had made there")
     return said
+
+
+def remove_from(server: Endpoint, wanted: Wanted) -> bool:
+    """Removes what one stream made on one server; False where streaming leaves nothing."""
+    known = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if server.scheme not in known:
+        return False
+    remover = cast(Callable[[Endpoint, Wanted], None], known[server.scheme].load())
+    remover(server, wanted)
+    return True

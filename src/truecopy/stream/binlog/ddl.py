@@ -118,6 +118,12 @@ def parse_statement(text: str, database: str) -> Statement:
     return Statement("unknown", ((database, "*"),))
 
 
+def first_comment(text: str) -> str | None:
+    """The comment that a statement begins with: the mark of whoever wrote it."""
+    comment, end, _ = text.partition("*/")
+    return comment[2:].strip() if end and comment.startswith("/*") else None
+
+
 def _alter(name: Name, rest: str, database: str) -> Statement:
     if moved := _ALTER_RENAME.match(rest):
         other = _name(moved, database)

@@ -18,6 +18,7 @@ from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.position import FilePosition, contains, parse_position
 from truecopy.model.table import TableName
 from truecopy.stream.binlog import tail, walk
+from truecopy.stream.binlog.ddl import first_comment, parse_statement
 from truecopy.stream.binlog.events import events, first_time
 from truecopy.stream.binlog.origins import changing_transactions
 from truecopy.stream.binlog.part import BinlogPart
@@ -29,7 +30,8 @@ from truecopy.stream.binlog.tail import Boundary, Tail
 from truecopy.stream.binlog.visibility import visible_mark
 from truecopy.stream.binlog.walk import Walk, now
 from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, dump
-from truecopy.stream.log import Lag, Level, LogGone, Mark, Wanted
+from truecopy.stream.log import Lag, Level, LoggedStatement, LogGone, Mark, Wanted
+from truecopy.stream.offset import has_reached
 from truecopy.stream.origins import Applied, hop_point
 from truecopy.stream.tables import Choice
 
@@ -192,6 +194,23 @@ class BinlogLog:
             )
             for a, b in pairwise(cuts)
         ]
+
+    def statements(self, start: Mark, end: Mark) -> Iterator[LoggedStatement]:
+        with self._walk(start) as walked:
+            for what, detail, *_ in walked.steps():
+                if what == walk.STATEMENT:
+                    found = parse_statement(detail.text, detail.database)
+                    if found.tables:
+                        names = tuple(f"{database}.{table}" for database, table in found.tables)
+                        yield LoggedStatement(
+                            walked.txn,
+                            walked.position,
+                            names,
+                            detail.text,
+                            first_comment(detail.text),
+                        )
+                elif what == walk.END and has_reached(Mark(walked.position), end):
+                    return
 
     def lag(self, mark: Mark) -> Lag:
         end = self.current()
