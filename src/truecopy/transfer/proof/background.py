@@ -1,0 +1,53 @@
+"""A verifier's work beside the replication, in a thread of its own; what it finds ends the run."""
+
+from __future__ import annotations
+
+import threading
+
+from truecopy.model.errors import TruecopyError
+from truecopy.transfer.proof.verifier import NotProven, Verifier
+
+INTERVAL_SECONDS = 1.0
+
+
+class Background:
+    """Calls `work` again and again, from `with` to the end of the block.
+
+    Begin it when the copy is complete: before that, rows are missing that are to come.
+    """
+
+    def __init__(self, verifier: Verifier, interval: float = INTERVAL_SECONDS) -> None:
+        self._verifier = verifier
+        self._interval = interval
+        self._stop = threading.Event()
+        self._failure: TruecopyError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"verify-{verifier.name}")
+
+    def check(self) -> None:
+        """Raises what the work has come upon; to be called with every batch."""
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ends it after the look that is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def __enter__(self) -> Background:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                outcome = self._verifier.work()
+            except TruecopyError as error:
+                self._failure = error
+                return
+            if outcome.found:
+                self._failure = NotProven(outcome)
+                return

@@ -1,0 +1,92 @@
+"""One pass over all rows while both sides are written to: what differs goes into the store.
+
+Chunk digests in both databases, as `truecopy verify` takes them. A row that differs may be on its way, so
+nothing is judged here: the store's looks tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import cast
+
+from truecopy.engines import pool
+from truecopy.engines.protocols import Digests, Reads
+from truecopy.model.errors import UsageError
+from truecopy.transfer.proof.store import ReverifyStore
+from truecopy.transfer.proof.verifier import Scene
+from truecopy.verify import runner
+from truecopy.verify.buckets import compare_by_buckets
+from truecopy.verify.chunks import chunk_rows, plan_chunks
+from truecopy.verify.compare import ChunkResult
+from truecopy.verify.differences import from_arrow
+from truecopy.verify.matching import Comparison
+from truecopy.verify.options import Options
+
+ROWS_WITHOUT_SPARK = 200_000
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a pass saw: how many tables and rows, and how many rows to look at again.
+
+    Attributes:
+        keyless: Tables whose rows have no name to look at again: only a digest while nobody writes
+            can tell of them.
+    """
+
+    tables: int
+    rows: int
+    suspects: int
+    keyless: tuple[str, ...] = ()
+
+
+def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = None) -> Passed:
+    """Compares all rows of the tables that have a key."""
+    live = replace(options or Options(), live=True, limit=None, sample=None)
+    plans = [plan for plan in scene.plans.values() if plan.source.key_width]
+    keyless = [name for name, plan in scene.plans.items() if not plan.source.key_width]
+    rows = suspects = 0
+    for result in _results(scene, [plan.comparison for plan in plans], live):
+        rows += result.source.count
+        if result.found:
+            keys = sorted({difference.key for difference in from_arrow(result.table)})
+            suspects += len(keys)
+            store.add_keys(plans[result.comparison].source_name, keys)
+    return Passed(len(plans), rows, suspects, tuple(keyless))
+
+
+def _results(
+    scene: Scene, comparisons: Sequence[Comparison], options: Options
+) -> Iterator[ChunkResult]:
+    tasks, whole = list[runner.ChunkTask](), list[int]()
+    for number, comparison in enumerate(comparisons):
+        rows = chunk_rows(comparison, options)
+        with ExitStack() as stack:
+            source, target = (
+                stack.enter_context(pool.lease(side.endpoint))
+                for side in (comparison.source, comparison.target)
+            )
+            in_databases = isinstance(source, Digests) and isinstance(target, Digests)
+            if not in_databases or (not comparison.ordered and comparison.rows > rows):
+                whole.append(number)
+                continue
+            chunks = plan_chunks(cast(Reads, source), comparison, options)
+        tasks += [runner.ChunkTask(number, at, chunk, rows) for at, chunk in enumerate(chunks)]
+    is_small = sum(comparison.rows for comparison in comparisons) <= ROWS_WITHOUT_SPARK
+    if scene.spark is None or is_small:
+        yield from runner.run_here(tasks, comparisons, options)
+    else:
+        yield from runner.run_on_spark(scene.spark, tasks, comparisons, options)
+    for number in whole:
+        comparison = comparisons[number]
+        if scene.spark is None:
+            raise UsageError(f"{comparison.name} can be compared through Spark only")
+        with (
+            pool.lease(comparison.source.endpoint) as source,
+            pool.lease(comparison.target.endpoint) as target,
+        ):
+            yield from compare_by_buckets(
+                scene.spark, comparison, number, (source, target), options
+            )

@@ -1,0 +1,172 @@
+"""The inline and the iterative verifier: rows that changed are looked at again until they are equal.
+
+Inline: each chunk of the copy was compared in the transaction that wrote it (`transfer.snapshot`). From
+then on the keys of every change go into the store. A run that goes on after another has ended, and every
+cutover, begins with a digest pass beside the replication: it finds what the store cannot know of, such as
+changes that were lost or rows that somebody else wrote.
+
+Iterative: the digest pass is the first comparison as well; the copy need not have compared anything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines import pool
+from truecopy.metastore.definitions import Definitions
+from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.proof.checksum import compare_digests
+from truecopy.transfer.proof.digest_pass import Passed, digest_pass
+from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
+from truecopy.transfer.proof.reverify import Reverification
+from truecopy.transfer.proof.shrinking import ShrinkRules, Shrunk
+from truecopy.transfer.proof.store import REACHED, ReverifyStore
+from truecopy.transfer.proof.verifier import SHOWN, Mismatch, Outcome, Scene
+
+
+class InlineVerifier:
+    """See `verifier.Verifier`.
+
+    Args:
+        scene: What it works on.
+        store: The task's keys; the target verifier may share it.
+        rules: When the store is small enough for a cutover.
+
+    Attributes:
+        shrunk: What the last `shrink` came to.
+    """
+
+    name = "inline"
+
+    def __init__(
+        self, scene: Scene, store: ReverifyStore, rules: ShrinkRules | None = None
+    ) -> None:
+        self._scene = scene
+        self._store = store
+        self._rules = rules or ShrinkRules()
+        self._reverification = Reverification(scene, store)
+        self._definitions = Definitions()
+        self._forms: dict[str, KeyForm | None] = {}
+        self._pass_due = False
+        self._passed: Passed | None = None
+        self._complete: dict[str, int] = {}
+        self._passing = threading.Lock()
+        self.shrunk: Shrunk | None = None
+
+    def start(self, *, resumed: bool) -> None:
+        self._pass_due = resumed
+
+    def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
+        keys: dict[str, pa.Array] = {}
+        for schema_id in pc.unique(changes.column("schema_id")).to_pylist():
+            some = changes.filter(pc.equal(changes.column("schema_id"), schema_id))
+            table = some.column("table")[0].as_py()
+            form = self._form(table, schema_id)
+            if form is not None:
+                packed = packed_keys(some.column("key"), form)
+                known = keys.get(table)
+                keys[table] = packed if known is None else pa.concat_arrays([known, packed])
+        notes = {f"{REACHED}{shard}": position for shard, position in reached.items()}
+        self._store.add(keys, notes, held=True)
+
+    def applied(self) -> None:
+        self._store.release()
+
+    def work(self) -> Outcome:
+        began = time.monotonic()
+        self._pass_if_due()
+        looked = self._reverification.work()
+        return self._outcome(began, looked.rows, looked.mismatches)
+
+    def shrink(self) -> Outcome:
+        began = time.monotonic()
+        self._pass_due = True
+        self._pass_if_due()
+        self.shrunk, found = self._reverification.shrink(self._rules)
+        return self._outcome(began, self._store.verified, found)
+
+    def finish(self) -> Outcome:
+        began = time.monotonic()
+        looked = self._reverification.finish()
+        by_digest = [plan for plan in self._scene.plans.values() if not plan.source.key_width]
+        whole = compare_digests(self.name, self._scene, by_digest)
+        found = (*looked.mismatches, *whole.mismatches)
+        rows = self._store.verified + len(looked.mismatches) + whole.rows + self._first_compared()
+        return self._outcome(began, rows, found)
+
+    def close(self) -> None:
+        self._store.close()
+
+    # How rows were compared the first time
+
+    def _first_compared(self) -> int:
+        """Rows whose chunks were compared as they were written."""
+        return sum(self._copied().values())
+
+    def _tables(self) -> int:
+        """Tables of which every row was compared once."""
+        if self._passed is not None:
+            return len(self._scene.plans)
+        return len(self._copied())
+
+    def _copied(self) -> dict[str, int]:
+        """The rows of each table whose copy is complete."""
+        for name in self._scene.plans.keys() - self._complete.keys():
+            with pool.lease(self._scene.plans[name].target.endpoint) as session:
+                chunks = Ledger(cast(Any, session), self._scene.task).chunks(name)
+            if chunks and all(chunk.copied is not None for chunk in chunks):
+                self._complete[name] = sum(chunk.copied or 0 for chunk in chunks)
+        return self._complete
+
+    # Inside
+
+    def _pass_if_due(self) -> None:
+        with self._passing:
+            if self._pass_due:
+                self._passed = digest_pass(self._scene, self._store)
+                self._pass_due = False
+
+    def _form(self, table: str, schema_id: str) -> KeyForm | None:
+        """How keys of a definition are kept; None for tables that are not the task's, or have no key."""
+        if schema_id not in self._forms:
+            plan = self._scene.plans.get(table)
+            keyed = plan is not None and plan.source.key_width and schema_id
+            self._forms[schema_id] = (
+                key_form(plan.source, self._definitions.find(schema_id)) if plan and keyed else None
+            )
+        return self._forms[schema_id]
+
+    def _outcome(self, began: float, rows: int, found: tuple[Mismatch, ...]) -> Outcome:
+        tables = self._tables()
+        lacking = len(self._scene.plans) - tables
+        return Outcome(
+            self.name,
+            tables=tables,
+            rows=rows,
+            found=len(found),
+            mismatches=found[:SHOWN],
+            waiting=max(len(self._store) - len(found), 0),
+            seconds=time.monotonic() - began,
+            reason=f"{lacking} tables have not been compared as a whole" if lacking else "",
+        )
+
+
+class IterativeVerifier(InlineVerifier):
+    """The same, with a digest pass for the first comparison of every row."""
+
+    name = "iterative"
+
+    def start(self, *, resumed: bool) -> None:  # noqa: ARG002 - every run compares all rows anew
+        self._pass_due = True
+
+    def _first_compared(self) -> int:
+        return self._passed.rows if self._passed else 0
+
+    def _tables(self) -> int:
+        return len(self._scene.plans) if self._passed else 0

@@ -1,0 +1,108 @@
+"""Keys of changed rows, in the one form in which both sides name a row.
+
+A log gives a key under the type that its table had; the two sides of a comparison give it under the type
+that they agreed on. A key that is looked for in the wrong form matches nothing on either side, and
+nothing equals nothing: so every key is brought into the agreed form before it is kept.
+
+Kept, a key is one text: its parts between separators. All of this works on whole Arrow columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.model.change import Definition
+from truecopy.model.errors import UsageError
+from truecopy.model.relation import Key, Relation
+from truecopy.model.text import canonical_text, readable_text
+from truecopy.model.types import Binary, Bits, Type
+
+_SEPARATOR, _ESCAPE = "\x1f", "\x1e"
+_ESCAPED = ((_ESCAPE, _ESCAPE + "0"), (_SEPARATOR, _ESCAPE + "1"))
+_NULL = _ESCAPE + "N"
+
+
+@dataclass(frozen=True)
+class KeyForm:
+    """How a key of the log becomes one of a comparison.
+
+    Attributes:
+        places: Where each column of the comparison's key is in the log's key.
+        own: The types that the texts are of.
+        agreed: The types that they are wanted in.
+    """
+
+    places: tuple[int, ...]
+    own: tuple[Type, ...]
+    agreed: tuple[Type, ...]
+
+
+def key_form(relation: Relation, definition: Definition) -> KeyForm:
+    """Matches the key that changes are logged by with that of one side of a comparison, by name."""
+    names = [name.lower() for name in definition.key]
+    for column in relation.key:
+        if column.name.lower() not in names:
+            raise UsageError(
+                f"changes of {definition.table} are keyed by {', '.join(definition.key) or 'nothing'}, and its rows"
+                f" are compared by {column.name}: give both the same key"
+            )
+    places = tuple(names.index(column.name.lower()) for column in relation.key)
+    own = tuple(definition.columns[definition.key_places[place]].type for place in places)
+    return KeyForm(places, own, relation.key_types)
+
+
+def packed_keys(lists: pa.ChunkedArray | pa.Array, form: KeyForm) -> pa.Array:
+    """Keys as a log gives them (a list of texts each) as the texts that are kept."""
+    whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    columns = [
+        _restated(pc.list_element(whole, place), own, agreed)
+        for place, own, agreed in zip(form.places, form.own, form.agreed, strict=True)
+    ]
+    return pack(columns)
+
+
+def pack(columns: list[pa.Array]) -> pa.Array:
+    """Columns of a key as one text each."""
+    safe = []
+    for column in columns:
+        texts = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        for character, replacement in _ESCAPED:
+            texts = pc.replace_substring(texts, character, replacement)
+        safe.append(pc.fill_null(texts, _NULL))
+    return safe[0] if len(safe) == 1 else pc.binary_join_element_wise(*safe, _SEPARATOR)
+
+
+def unpack(packed: list[str]) -> list[Key]:
+    """The inverse of `pack`, as tuples for statements."""
+    return [tuple(map(_unescaped, text.split(_SEPARATOR))) for text in packed]
+
+
+def _unescaped(part: str) -> str | None:
+    if part == _NULL:
+        return None
+    if _ESCAPE in part:
+        for character, replacement in reversed(_ESCAPED):
+            part = part.replace(replacement, character)
+    return part
+
+
+def _restated(texts: pa.Array, own: Type, agreed: Type) -> pa.Array:
+    """Texts of one type as those of another; each value once, since this is rare."""
+    if own == agreed:
+        return texts
+    coded = pc.dictionary_encode(texts)
+    values = [canonical_text(_value(text, own), agreed) for text in coded.dictionary.to_pylist()]
+    return pc.take(pa.array(values, pa.string()), coded.indices)
+
+
+def _value(text: str, own: Type) -> object:
+    if text.startswith("?"):
+        return readable_text(text, own)
+    if isinstance(own, Binary):
+        return bytes.fromhex(text)
+    if isinstance(own, Bits):
+        return int(text, 2)
+    return readable_text(text, own)

@@ -1,0 +1,294 @@
+"""The target verifier: reads the target's own log and knows its own writes by their annotation.
+
+Whoever else writes to a table of the task, with no annotation or with another one first, is told of by
+table, key and transaction. Statements that change a table as a whole (TRUNCATE, DDL) are read from the log
+where it keeps them; where it does not, the table's definition is compared with what it was.
+
+Every key of the log, ours or not, goes into the store: a write that went to the wrong row is found where
+it went to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines import pool
+from truecopy.engines.protocols import Introspects, KeepsAnnotations
+from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import TRUNCATE
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.table import Table, TableName
+from truecopy.stream.log import ChangeLog, KeepsStatements, Mark, Wanted, open_log
+from truecopy.stream.offset import clip, has_reached
+from truecopy.stream.removal import remove_from
+from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
+from truecopy.transfer.proof.store import ReverifyStore
+from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
+
+BYTES_PER_STEP = 64 << 20
+_MARK, _CHANGES = "target/mark", "target/changes"
+_WAIT_SECONDS = 0.2
+
+
+class TargetVerifier:
+    """See `verifier.Verifier`. Shares its store with the verifier that looks at rows."""
+
+    name = "target"
+
+    def __init__(self, scene: Scene, store: ReverifyStore, endpoint: Endpoint) -> None:
+        self._scene = scene
+        self._store = store
+        self._endpoint = endpoint
+        self._plans = {str(plan.target.tables[0]): plan for plan in scene.plans.values()}
+        self._names = {name.lower(): name for name in self._plans}
+        self._wanted = Wanted(
+            shard="target",
+            tables=tuple(self._plans),
+            keys_only=True,
+            # Our writes run without the target's foreign keys, and a rogue one is told of itself.
+            settings={"slot": _slot(scene.task), "cascades": "target", "partitions": "ignore"},
+        )
+        self._log: ChangeLog | None = None
+        self._definitions = Definitions()
+        self._forms: dict[str, KeyForm] = {}
+
+    # The contract
+
+    def start(self, *, resumed: bool) -> None:  # noqa: ARG002 - the store tells where to go on
+        """From here on every write to the task's tables must be annotated."""
+        with pool.lease(self._endpoint) as session:
+            if not isinstance(session, KeepsAnnotations):
+                raise UsageError(
+                    f"the target verifier cannot be used: {self._endpoint} keeps no log of who wrote what"
+                )
+            if gaps := session.annotation_gaps():
+                raise CannotFinish("; ".join(gaps))
+        self._log = open_log(self._endpoint, self._wanted)
+        if lines := self._log.missing():
+            raise CannotFinish("; ".join(lines))
+        if self._store.note(_MARK) is None:
+            self._store.write_note(_MARK, json.dumps(self._log.current().plain()))
+            self.expect_shapes()
+
+    def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
+        """The source's changes show in the target's log once they are applied."""
+
+    def applied(self) -> None:
+        """Likewise."""
+
+    def work(self) -> Outcome:
+        """Reads what the log has by now, in steps of some megabytes."""
+        return self.drain(self._opened.current())
+
+    def shrink(self) -> Outcome:
+        return self.work()
+
+    def finish(self) -> Outcome:
+        """Reads everything up to our last write, and stops: writers may be let in afterwards."""
+        outcome = self.drain(self._opened.current())
+        self.close()
+        remove_from(self._endpoint, self._wanted)
+        return outcome
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def drain(self, end: Mark) -> Outcome:
+        """Reads up to a boundary of the target's log, and not beyond it."""
+        began = time.monotonic()
+        mark, found, count = self._mark, list[Mismatch](), 0
+        while not has_reached(mark, end):
+            moved = self._opened.advance(mark, BYTES_PER_STEP, _WAIT_SECONDS)
+            if moved == mark:
+                continue
+            after = clip(mark, moved, end)
+            some, number = self._read(mark, after)
+            found, count = (found + some)[:SHOWN], count + number
+            mark = after
+        some = self._reshaped()
+        changes = int(self._store.note(_CHANGES) or 0)
+        return Outcome(
+            self.name,
+            tables=len(self._plans),
+            rows=changes,
+            found=count + len(some),
+            mismatches=tuple((found + some)[:SHOWN]),
+            seconds=time.monotonic() - began,
+            reason="" if changes else "the target's log shows no write to the task's tables",
+        )
+
+    # Reading
+
+    @property
+    def _opened(self) -> ChangeLog:
+        assert self._log is not None, "not started"
+        return self._log
+
+    @property
+    def _mark(self) -> Mark:
+        return Mark(**json.loads(self._store.note(_MARK) or "{}"))
+
+    def _read(self, start: Mark, end: Mark) -> tuple[list[Mismatch], int]:
+        """The rogue writes of a range; its keys, and that it was read, are noted in one step."""
+        log = self._opened
+        rogue = self._rogue_statements(log, start, end)
+        count, changes = len(rogue), 0
+        keys: dict[str, list[pa.Array]] = {}
+        for part in log.split(start, end, 1):
+            for batch in part.read():
+                changes += batch.num_rows
+                some = self._rogue_rows(batch, isinstance(log, KeepsStatements))
+                count += some.num_rows
+                rogue += self._named(some.slice(0, max(SHOWN - len(rogue), 0)))
+                for table, packed in self._keys(batch):
+                    keys.setdefault(table, []).append(packed)
+        notes = {
+            _MARK: json.dumps(end.plain()),
+            _CHANGES: str(int(self._store.note(_CHANGES) or 0) + changes),
+        }
+        self._store.add({table: pa.concat_arrays(some) for table, some in keys.items()}, notes)
+        log.release(end)
+        return rogue, count
+
+    def _rogue_rows(self, batch: pa.RecordBatch, keeps_statements: bool) -> pa.RecordBatch:
+        ours = pc.fill_null(pc.equal(batch.column("annotation"), self._scene.annotation), False)
+        if keeps_statements:
+            # A statement that empties a table is told of as a statement, with its own annotation.
+            ours = pc.or_(ours, pc.equal(batch.column("kind"), TRUNCATE))
+        return batch.filter(pc.invert(ours))
+
+    def _named(self, rows: pa.RecordBatch) -> list[Mismatch]:
+        found = []
+        for row in rows.select(
+            ["kind", "table", "key", "schema_id", "txn", "position", "annotation"]
+        ).to_pylist():
+            names = self._definitions.find(row["schema_id"]).key if row["schema_id"] else ()
+            key = tuple(row["key"] or ())
+            found.append(
+                _rogue(
+                    row["table"],
+                    f"{_DONE.get(row['kind'], row['kind'])} on the target by somebody else,"
+                    f" in transaction {row['txn']} at {row['position']}, {_marked(row['annotation'])}",
+                    key,
+                    names if len(names) == len(key) else tuple(map(str, range(len(key)))),
+                )
+            )
+        return found
+
+    def _rogue_statements(self, log: ChangeLog, start: Mark, end: Mark) -> list[Mismatch]:
+        if not isinstance(log, KeepsStatements):
+            return []
+        return [
+            _rogue(
+                self._names[name.lower()],
+                f"was changed on the target by somebody else, in transaction {statement.txn} at"
+                f" {statement.position}, by {statement.text[:80]!r}, {_marked(statement.annotation)}",
+            )
+            for statement in log.statements(start, end)
+            if statement.annotation != self._scene.annotation
+            for name in self._concerned(statement.tables)
+        ]
+
+    def _concerned(self, tables: tuple[str, ...]) -> list[str]:
+        """The task's tables among these; `SCHEMA.*` is every one of a schema."""
+        found = []
+        for table in tables:
+            if table.endswith(".*"):
+                found += [name for name in self._names if name.startswith(table[:-1].lower())]
+            elif table.lower() in self._names:
+                found.append(table)
+        return found
+
+    def _keys(self, batch: pa.RecordBatch) -> list[tuple[str, pa.Array]]:
+        keyed = batch.filter(
+            pc.greater(pc.fill_null(pc.list_value_length(batch.column("key")), 0), 0)
+        )
+        found = []
+        for schema_id in pc.unique(keyed.column("schema_id")).to_pylist():
+            some = keyed.filter(pc.equal(keyed.column("schema_id"), schema_id))
+            plan = self._plan(some.column("table")[0].as_py())
+            if plan.target.key_width:
+                if schema_id not in self._forms:
+                    definition = self._definitions.find(schema_id)
+                    self._forms[schema_id] = key_form(plan.target, definition)
+                packed = packed_keys(some.column("key"), self._forms[schema_id])
+                found.append((plan.source_name, packed))
+        return found
+
+    def _plan(self, table: str) -> TablePlan:
+        return self._plans[self._names[table.lower()]]
+
+    # Definitions, where the log does not keep statements
+
+    def expect_shapes(self) -> None:
+        """Takes the definitions of the tables as they are: to be called after DDL of our own."""
+        if not isinstance(self._opened, KeepsStatements):
+            self._store.write_note("target/shapes", json.dumps(self._shapes()))
+
+    def _reshaped(self) -> list[Mismatch]:
+        expected = self._store.note("target/shapes")
+        if expected is None:
+            return []
+        known, now = json.loads(expected), self._shapes()
+        return [
+            _rogue(
+                name,
+                f"{'is gone from' if now[name] is None else 'was altered on'} the target by somebody else",
+            )
+            for name in known.keys() & now.keys()
+            if known[name] != now[name]
+        ]
+
+    def _shapes(self) -> dict[str, str | None]:
+        with pool.lease(self._endpoint) as session:
+            introspects = cast(Introspects, session)
+            return {
+                name: _shape(introspects.describe(plan.target.tables[0]))
+                if _exists(introspects, plan.target.tables[0])
+                else None
+                for name, plan in self._plans.items()
+            }
+
+
+_DONE = {
+    "insert": "was inserted",
+    "update": "was updated",
+    "delete": "was deleted",
+    TRUNCATE: "was emptied",
+}
+
+
+def _exists(session: Introspects, name: TableName) -> bool:
+    return name in session.tables()
+
+
+def _shape(table: Table) -> str:
+    """What DDL changes, and writing rows does not."""
+    plain = replace(table, rows=0, row_bytes=0, next_number=None)
+    return hashlib.sha256(repr(plain).encode()).hexdigest()
+
+
+def _rogue(
+    table: str, detail: str, key: tuple[str | None, ...] = (), names: tuple[str, ...] = ()
+) -> Mismatch:
+    return Mismatch(table, ROGUE, key, key_names=names, detail=detail)
+
+
+def _marked(annotation: str | None) -> str:
+    return f"annotated {annotation!r}" if annotation else "without an annotation"
+
+
+def _slot(task: str) -> str:
+    return f"truecopy_target_{hashlib.sha256(task.encode()).hexdigest()[:12]}"
