@@ -12,6 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
+from truecopy.cli.check import check
 from truecopy.cli.demo import demo
 from truecopy.cli.run import run
 from truecopy.cli.stream import stream
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command()(stream)
+app.command()(check)
 app.command()(run)
 app.command()(demo)
 app.add_typer(token_app)

@@ -13,6 +13,11 @@ from truecopy.model.table import Column, Table, TableName
 CASE, ACCENTS, SPACES = "case", "accents", "trailing spaces"
 """What a comparison of texts may pass over."""
 
+ZERO_DATES = "zero dates"
+FAR_TIMES = "infinite times, or years that are not from 1 to 9999"
+NO_NUMBERS = "numbers that are infinite, or none at all"
+"""Values that some engines have, and others not."""
+
 
 @dataclass(frozen=True)
 class Arrival:
@@ -91,6 +96,8 @@ class Advisor(Protocol):
     """
 
     target_level: TargetLevel
+    holds: frozenset[str]
+    """Which odd values it has a place for."""
 
     def as_source(self, tables: Sequence[Table]) -> Iterable[Finding]:
         """What is in the way of reading these tables."""
@@ -120,6 +127,10 @@ class Advisor(Protocol):
         """The zone that sessions have which do not ask for one; None where there is no such thing."""
         ...
 
+    def set_time_zone(self, zone: str) -> str:
+        """The statement that gives later sessions this zone; empty where there is none."""
+        ...
+
     def free_bytes(self) -> int | None:
         """The space that is left; None where the database does not show it."""
         ...
@@ -136,8 +147,8 @@ class Advisor(Protocol):
         """Bytes of the texts of the largest row; reads the whole table."""
         ...
 
-    def odd_values(self, table: Table) -> Iterable[str]:
-        """Columns with values that other engines have no place for, such as zero dates; reads the whole table."""
+    def odd_values(self, table: Table) -> Iterable[tuple[str, str]]:
+        """Columns with values that not every engine has a place for, and what they are; reads the whole table."""
         ...
 
     def space_hint(self) -> str:

@@ -8,7 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truecopy.engines.advice import CASE, SPACES, Arrival, Retention, RowLimit, Trigger, Uncarried
+from truecopy.engines.advice import (
+    CASE,
+    FAR_TIMES,
+    NO_NUMBERS,
+    SPACES,
+    ZERO_DATES,
+    Arrival,
+    Retention,
+    RowLimit,
+    Trigger,
+    Uncarried,
+)
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sql import table_sql
@@ -23,6 +34,7 @@ class FileAdvisor:
     """What both share; see `truecopy.engines.advice.Advisor`."""
 
     target_level = TargetLevel.TRANSACTION
+    holds = frozenset[str]()
     byte_size = ""
     """The size of a value, by its quoted name."""
 
@@ -58,6 +70,9 @@ class FileAdvisor:
     def time_zone(self) -> str | None:
         return None
 
+    def set_time_zone(self, zone: str) -> str:  # noqa: ARG002
+        return ""
+
     def free_bytes(self) -> int | None:
         return shutil.disk_usage(self._path.parent).free
 
@@ -79,7 +94,7 @@ class FileAdvisor:
         ((size,),) = self._fetch(f"SELECT MAX({' + '.join(sizes)}) FROM {name}")
         return int(size or 0)
 
-    def odd_values(self, table: Table) -> Iterator[str]:  # noqa: ARG002
+    def odd_values(self, table: Table) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         yield from ()
 
     def alter_column(self, name: TableName, column: Column, like: Column, of: Table) -> str:  # noqa: ARG002
@@ -100,6 +115,7 @@ class FileAdvisor:
 class SQLiteAdvisor(FileAdvisor):
     """A SQLite file."""
 
+    holds = frozenset({ZERO_DATES, FAR_TIMES})
     byte_size = "LENGTH(CAST({} AS BLOB))"
 
     def triggers(self) -> list[Trigger]:
@@ -144,6 +160,7 @@ class SQLiteAdvisor(FileAdvisor):
 class DuckDBAdvisor(FileAdvisor):
     """A DuckDB file."""
 
+    holds = frozenset({FAR_TIMES, NO_NUMBERS})
     byte_size = "strlen(CAST({} AS VARCHAR))"
 
     def as_target(self, arrival: Arrival) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from truecopy.engines.advice import (
     ACCENTS,
     CASE,
     SPACES,
+    ZERO_DATES,
     Arrival,
     Retention,
     RowLimit,
@@ -49,6 +50,7 @@ class MySQLAdvisor:
     """See `truecopy.engines.advice.Advisor`."""
 
     target_level = TargetLevel.TRANSACTION
+    holds = frozenset({ZERO_DATES})
 
     def __init__(self, session: RelationalSession, server: mysql_create.Server) -> None:
         self._session = session
@@ -153,6 +155,10 @@ class MySQLAdvisor:
         zone = self._settings.get("time_zone", "SYSTEM")
         return self._settings.get("system_time_zone") if zone == "SYSTEM" else zone
 
+    def set_time_zone(self, zone: str) -> str:
+        """By its offset, where it has one: names are known only where their tables are loaded."""
+        return f"SET GLOBAL time_zone = '{'+00:00' if zone == 'UTC' else zone}'"
+
     def free_bytes(self) -> int | None:
         return None
 
@@ -177,7 +183,7 @@ class MySQLAdvisor:
         ((size,),) = self._fetch(f"SELECT MAX({' + '.join(sizes)}) FROM {name}")
         return int(size or 0)
 
-    def odd_values(self, table: Table) -> Iterator[str]:
+    def odd_values(self, table: Table) -> Iterator[tuple[str, str]]:
         """Zero dates, and days such as February 0."""
         name = table_sql(self._session.dialect, table.name)
         for column in table.columns:
@@ -185,7 +191,7 @@ class MySQLAdvisor:
                 one = self._session.dialect.quote(column.name)
                 day = f"SELECT 1 FROM {name} WHERE {one} = 0 OR MONTH({one}) = 0 OR DAYOFMONTH({one}) = 0 LIMIT 1"
                 if self._fetch(day):
-                    yield column.name
+                    yield column.name, ZERO_DATES
 
     def alter_column(self, name: TableName, column: Column, like: Column, of: Table) -> str:
         null = "NULL" if like.nullable or column.nullable else "NOT NULL"

@@ -9,6 +9,8 @@ from truecopy.engines import postgresql_create
 from truecopy.engines.advice import (
     ACCENTS,
     CASE,
+    FAR_TIMES,
+    NO_NUMBERS,
     SPACES,
     Arrival,
     Retention,
@@ -57,6 +59,7 @@ class PostgreSQLAdvisor:
     """
 
     target_level = TargetLevel.TRANSACTION
+    holds = frozenset({FAR_TIMES, NO_NUMBERS})
 
     def __init__(self, session: RelationalSession, *, ignores_references: bool) -> None:
         self._session = session
@@ -144,6 +147,10 @@ class PostgreSQLAdvisor:
         ((zone,),) = self._fetch("SELECT reset_val FROM pg_settings WHERE name = 'TimeZone'")
         return str(zone)
 
+    def set_time_zone(self, zone: str) -> str:
+        ((database,),) = self._fetch("SELECT quote_ident(current_database())")
+        return f"ALTER DATABASE {database} SET timezone = '{zone}'"
+
     def free_bytes(self) -> int | None:
         return None
 
@@ -166,22 +173,21 @@ class PostgreSQLAdvisor:
         ((size,),) = self._fetch(f"SELECT max({' + '.join(sizes)}) FROM {name}")
         return int(size or 0)
 
-    def odd_values(self, table: Table) -> Iterator[str]:
-        """Infinite times, times before Christ, numbers that are none."""
+    def odd_values(self, table: Table) -> Iterator[tuple[str, str]]:
         name = table_sql(self._session.dialect, table.name)
         for column in table.columns:
             one = self._session.dialect.quote(column.name)
             match column.type:
                 case Date() | Timestamp():
                     odd = f"NOT isfinite({one}) OR {one} < '0001-01-01' OR {one} >= '10000-01-01'"
-                case Decimal():
-                    odd = f"{one} IN ('NaN', 'Infinity', '-Infinity')"
-                case Float():
-                    odd = f"{one}::float8 IN ('NaN', 'Infinity', '-Infinity')"
+                    what = FAR_TIMES
+                case Decimal() | Float():
+                    # As texts, which no number is too long for.
+                    odd, what = f"{one}::text IN ('NaN', 'Infinity', '-Infinity')", NO_NUMBERS
                 case _:
                     continue
             if self._fetch(f"SELECT 1 FROM {name} WHERE {odd} LIMIT 1"):
-                yield column.name
+                yield column.name, what
 
     def alter_column(self, name: TableName, column: Column, like: Column, of: Table) -> str:
         one = self._quote(column.name)

@@ -20,21 +20,28 @@ from truecopy.stream.shards import wanted_of
 
 @dataclass(frozen=True)
 class Needs:
-    """What a log keeps of the source's order, what is missing, and what should be known; a line each."""
+    """What a stream needs, and what it will be.
+
+    Attributes:
+        level: What the log keeps of the source's order.
+        missing: What keeps it from starting, a line each.
+        warnings: What should be known, a line each.
+        left_out: Tables whose changes will not be in it, and why, with the remedy behind the last colon.
+    """
 
     level: Level
     missing: tuple[str, ...]
     warnings: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def stream_needs(request: Request) -> list[Needs]:
     """Of every server that the request may be read from."""
-    found = []
-    for shard in request.keyspace().serving:
-        name = shard.name if request.is_keyspace else request.name
-        for server in map(parse_endpoint, shard.servers):
-            found.append(_needs(server, wanted_of(request, name)))
-    return found
+    return [
+        _needs(server, wanted_of(request, shard.name if request.is_keyspace else request.name))
+        for shard in request.keyspace().serving
+        for server in map(parse_endpoint, shard.servers)
+    ]
 
 
 def _needs(endpoint: Endpoint, wanted: Wanted) -> Needs:

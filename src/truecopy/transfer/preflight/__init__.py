@@ -1,0 +1,1 @@
+"""What is looked at before a transfer begins. It changes nothing on either side."""

@@ -1,0 +1,109 @@
+"""The two ends of a task, open, with the tables that it carries: what every check looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from truecopy.engines.advice import Advisor
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
+from truecopy.model.errors import TruecopyError
+from truecopy.model.finding import Finding, Level, Subject
+from truecopy.model.table import Table, TableName
+from truecopy.transfer.preflight.estimate import Estimate
+from truecopy.transfer.settings import Settings
+
+READ_WHOLE_ROWS = 1_000_000
+"""Larger tables are not read to find out whether their rows fit."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A table on its way; `target` is None where it is not there yet and will be made as `onto`."""
+
+    source: Table
+    onto: TableName
+    target: Table | None
+
+    @property
+    def name(self) -> str:
+        return str(self.source.name)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it may be read whole for a question."""
+        return self.source.rows <= READ_WHOLE_ROWS
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both sessions, what they say of themselves, and the tables.
+
+    Attributes:
+        source, target: Sessions; checks ask for the capabilities that they need.
+        begun: The source tables whose copy the ledger of this task knows already.
+    """
+
+    settings: Settings
+    source: Any
+    target: Any
+    source_advisor: Advisor | None
+    target_advisor: Advisor | None
+    pairs: tuple[Pair, ...]
+    begun: frozenset[str]
+    estimate: Estimate
+
+    @property
+    def existing(self) -> list[tuple[Pair, Table]]:
+        """The pairs whose target is there."""
+        return [(pair, pair.target) for pair in self.pairs if pair.target is not None]
+
+
+Check = Callable[[Ends], Iterable[Finding]]
+
+
+def attempt(action: Callable[[], T], *sessions: Any) -> T | TruecopyError:
+    """The answer, or why there is none; a connection that is gone ends the whole check."""
+    try:
+        return action()
+    except TruecopyError as error:
+        for session in sessions:
+            session.fetch(Statement("SELECT 1"))
+        return error
+
+
+def has_row(session: Any, name: TableName, condition: str = "") -> bool:
+    """Whether a table has a row (for which the condition holds)."""
+    where = f" WHERE {condition}" if condition else ""
+    table = table_sql(session.dialect, name)
+    return bool(session.fetch(Statement(f"SELECT 1 FROM {table}{where} LIMIT 1")))
+
+
+def statement(session: Any, text: str, **names: TableName | str) -> str:
+    """A statement for people to run: `{name}` is replaced by that table or column, quoted."""
+    quoted = {
+        key: table_sql(session.dialect, name)
+        if isinstance(name, TableName)
+        else session.dialect.quote(name)
+        for key, name in names.items()
+    }
+    return text.format(**{key: name.replace("%%", "%") for key, name in quoted.items()})
+
+
+def error(subject: Subject, message: str, remedy: str = "", table: str = "") -> Finding:
+    """A finding that must be mended."""
+    return Finding(Level.ERROR, subject, message, remedy, table)
+
+
+def warning(subject: Subject, message: str, remedy: str = "", table: str = "") -> Finding:
+    """A finding that should be thought about."""
+    return Finding(Level.WARNING, subject, message, remedy, table)
+
+
+def info(subject: Subject, message: str, remedy: str = "", table: str = "") -> Finding:
+    """A finding that is good to know."""
+    return Finding(Level.INFO, subject, message, remedy, table)

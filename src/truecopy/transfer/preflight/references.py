@@ -1,0 +1,79 @@
+"""What one write sets off: foreign keys and triggers, on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from truecopy.model.finding import Finding, Subject
+from truecopy.model.table import ForeignKey
+from truecopy.transfer.preflight.ends import Ends, error, info, warning
+
+_ACTS = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+def check_source_references(ends: Ends) -> Iterator[Finding]:
+    """References to tables that stay behind; and cascades. Whether the log has those is asked with the log."""
+    carried = {pair.source.name for pair in ends.pairs}
+    for pair in ends.pairs:
+        for key in pair.source.foreign_keys:
+            if key.parent not in carried:
+                yield warning(
+                    Subject.REFERENCES,
+                    f"it refers to {key.parent}, which the task leaves behind: the target gets no such foreign key",
+                    f"add {key.parent} to the task",
+                    pair.name,
+                )
+            elif acts := _acts(key):
+                yield info(
+                    Subject.REFERENCES,
+                    f"its rows go or change with those of {key.parent} ({acts}): while the task writes, the target does"
+                    " not cascade, and every such change must come from the log",
+                    "",
+                    pair.name,
+                )
+
+
+def check_target_references(ends: Ends) -> Iterator[Finding]:
+    """References of tables that are there already."""
+    filled = {pair.onto for pair in ends.pairs}
+    for pair, target in ends.existing:
+        for key in target.foreign_keys:
+            if key.parent not in filled:
+                yield warning(
+                    Subject.REFERENCES,
+                    f"{target.name} on the target refers to {key.parent}, which the task does not fill: while rows are"
+                    " written nobody checks whether the parents are there",
+                    f"fill {key.parent} first, or drop the foreign key",
+                    pair.name,
+                )
+
+
+def check_triggers(ends: Ends) -> Iterator[Finding]:
+    """Triggers of target tables: what those of the source did is carried already."""
+    if ends.target_advisor is None:
+        yield info(Subject.TRIGGERS, "triggers of the target could not be looked for")
+        return
+    names = {pair.onto: pair.name for pair in ends.pairs}
+    for trigger in ends.target_advisor.triggers():
+        if trigger.table not in names:
+            continue
+        said = f"the trigger {trigger.name} ({trigger.event}) of {trigger.table} on the target"
+        if trigger.fires:
+            yield error(
+                Subject.TRIGGERS,
+                f"{said} fires for every row that is written: what triggers of the source did is carried as it is",
+                f"{trigger.removal}; make it again at the cutover",
+                names[trigger.table],
+            )
+        else:
+            yield info(
+                Subject.TRIGGERS,
+                f"{said} does not fire while rows are written",
+                "",
+                names[trigger.table],
+            )
+
+
+def _acts(key: ForeignKey) -> str:
+    rules = (("ON DELETE", key.on_delete), ("ON UPDATE", key.on_update))
+    return ", ".join(f"{when} {what}" for when, what in rules if what in _ACTS)
