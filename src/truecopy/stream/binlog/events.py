@@ -32,6 +32,7 @@ _unpack_event = struct.Struct("<IBIIIH").unpack_from
 _PACKET_AND_HEADER = 5 + _HEADER
 _LONGEST = 0xFFFFFF
 _ARTIFICIAL, _MAY_BE_IGNORED = 0x20, 0x80
+_UNUSUAL = _ARTIFICIAL | _MAY_BE_IGNORED
 _NEWEST = TAGGED_GTID
 # The checksum of anything that is followed by its own checksum.
 _WITH_ITS_CHECKSUM = 0x2144DF1C
@@ -62,18 +63,19 @@ def events(
     buf, at, size = b"", 0, 0
     view = memoryview(buf)
     checksum = 4 if pieces.checksums else 0
+    is_checked = verify and pieces.checksums
     unpack, crc, startswith = _unpack_packet, zlib.crc32, bytes.startswith
     while True:
-        if size - at < _PACKET_AND_HEADER:
+        try:
+            head, status, when, kind, server, _, end_at, flags = unpack(buf, at)
+        except struct.error:
             # The end of the log and errors are shorter than any event: no more must be waited for.
             wanted = 5 if size - at < 5 else min(4 + _length(buf, at), _PACKET_AND_HEADER)
-            if size - at < wanted:
-                buf = pieces.more(buf[at:], wanted)
-                at, size, view = 0, len(buf), memoryview(buf)
-                continue
-            if _is_end(buf, at, endpoint):
+            if size - at >= wanted and _is_end(buf, at, endpoint):
                 return
-        head, status, when, kind, server, _, end_at, flags = unpack(buf, at)
+            buf = pieces.more(buf[at:], wanted)
+            at, size, view = 0, len(buf), memoryview(buf)
+            continue
         length = head & _LONGEST
         if status:
             if size - at < 4 + length:
@@ -89,7 +91,8 @@ def events(
         if kind == FORMAT_DESCRIPTION:
             # It says whether the events of its file have checksums, and has room for one in any case.
             checksum, stop = 4 if buf[end - 5] == 1 else 0, end - 4
-        if checksum and verify and crc(view[at + 5 : end]) != _WITH_ITS_CHECKSUM:
+            is_checked = verify and checksum > 0
+        if is_checked and crc(view[at + 5 : end]) != _WITH_ITS_CHECKSUM:
             raise CannotFinish(
                 f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
                 " from it, is damaged"
@@ -98,7 +101,7 @@ def events(
         at = end
         if kind == ANNOTATE_ROWS and not startswith(buf, b"/*", start):
             continue  # a statement without a mark in front: nobody asks for its text
-        if flags & (_ARTIFICIAL | _MAY_BE_IGNORED):
+        if flags & _UNUSUAL:
             if flags & _ARTIFICIAL:
                 end_at = 0  # it tells the reader where it is, and is not part of the file
             elif _NEWEST < kind < ANNOTATE_ROWS:
