@@ -158,7 +158,7 @@ class PostgreSQLAdvisor:
         try:
             ((folder,),) = self._fetch("SHOW data_directory")
         except TruecopyError:
-            folder = "its data directory"
+            folder = "DATA_DIRECTORY"  # which only some users may know
         return f"df -h {folder} on the server"
 
     def sql_mode(self) -> frozenset[str] | None:

@@ -8,7 +8,16 @@ from truecopy.model.errors import TruecopyError
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.table import Column, Table
 from truecopy.model.types import Timestamp
-from truecopy.transfer.preflight.ends import Ends, Pair, attempt, error, has_row, info, warning
+from truecopy.transfer.preflight.ends import (
+    Ends,
+    Pair,
+    attempt,
+    error,
+    has_row,
+    info,
+    told_apart,
+    warning,
+)
 from truecopy.transfer.preflight.fit import misfit
 from truecopy.verify.matching import Comparison, NotCompared, Pairing, match
 
@@ -27,8 +36,7 @@ def check_columns(ends: Ends) -> Iterator[Finding]:
             ends.target,
         )
         if isinstance(found, TruecopyError):
-            message, _, remedy = str(found).rpartition(": ")
-            yield error(Subject.RIGHTS, message, remedy, pair.name)
+            yield error(Subject.RIGHTS, *told_apart(found), pair.name)
         elif isinstance(found, NotCompared):
             message, _, remedy = found.reason.partition("; ")
             yield error(Subject.TYPES, message, remedy, pair.name)

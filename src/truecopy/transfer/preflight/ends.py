@@ -76,6 +76,15 @@ def attempt(action: Callable[[], T], *sessions: Any) -> T | TruecopyError:
         return error
 
 
+def told_apart(reason: TruecopyError) -> tuple[str, str]:
+    """What happened, and what to do: behind the last semicolon, or a GRANT behind the last colon."""
+    message, _, remedy = str(reason).rpartition(": ")
+    if message and remedy.startswith("GRANT "):
+        return message, remedy
+    message, _, remedy = str(reason).rpartition("; ")
+    return (message, remedy) if message else (remedy, "")
+
+
 def has_row(session: Any, name: TableName, condition: str = "") -> bool:
     """Whether a table has a row (for which the condition holds)."""
     where = f" WHERE {condition}" if condition else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from truecopy.engines.protocols import Creates, HidesTables, Statement
 from truecopy.mapping.choice import is_pattern, matches
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.table import Table, TableName
 from truecopy.transfer.ledger import CHUNKS, TASKS
@@ -21,6 +21,7 @@ from truecopy.transfer.preflight.ends import (
     has_row,
     info,
     statement,
+    told_apart,
     warning,
 )
 from truecopy.transfer.settings import Settings
@@ -139,8 +140,7 @@ def _unknown(settings: Settings, source: Any, names: list[TableName]) -> Iterato
             continue
         hidden = source.denial([pattern]) if isinstance(source, HidesTables) else None
         if hidden is not None:
-            message, _, remedy = str(hidden).rpartition(": ")
-            yield error(Subject.RIGHTS, message, remedy, pattern)
+            yield error(Subject.RIGHTS, *told_apart(hidden), pattern)
             continue
         known = [text for name in names for text in (name.table, str(name))]
         near = difflib.get_close_matches(pattern, known, 1)
@@ -160,10 +160,10 @@ def _pair(settings: Settings, target: Any, table: Table) -> Pair:
 
 
 def _unreadable(reason: TruecopyError, name: TableName) -> Finding:
-    """A right that is missing, with its GRANT behind the last colon; or no table."""
-    message, _, remedy = str(reason).rpartition(": ")
-    subject = Subject.RIGHTS if remedy.startswith("GRANT ") else Subject.TABLES
-    return error(subject, message or remedy, remedy if message else "", str(name))
+    """A right that is missing, or no table."""
+    message, remedy = told_apart(reason)
+    subject = Subject.RIGHTS if isinstance(reason, CannotFinish) else Subject.TABLES
+    return error(subject, message, remedy, str(name))
 
 
 def _shared(ends: Ends) -> Iterable[Finding]:
