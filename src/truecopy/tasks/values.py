@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
@@ -20,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from truecopy.model.errors import UsageError
+from truecopy.model.hours import PATTERN, Hours, parse_hours
 from truecopy.model.secret import Secret, fill_variables
 from truecopy.model.types import Type, parse_type, type_name
 from truecopy.stream.request import parse_bytes
@@ -27,7 +26,6 @@ from truecopy.stream.request import parse_bytes
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _SIZE = r"\d+ *[kmgKMG]?[bB]?"
-_HOURS = r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)"
 
 
 def kebab(name: str) -> str:
@@ -94,31 +92,11 @@ def size(value: object) -> int:
         raise ValueError("not a size; write for example 512k, 64m or 2g") from None
 
 
-@dataclass(frozen=True)
-class Hours:
-    """A part of the day; one that ends before it begins goes over midnight."""
-
-    start: dt.time
-    end: dt.time
-
-    def contains(self, at: dt.time) -> bool:
-        if self.start <= self.end:
-            return self.start <= at < self.end
-        return at >= self.start or at < self.end
-
-    def __str__(self) -> str:
-        return f"{self.start:%H:%M}-{self.end:%H:%M}"
-
-
 def hours(value: object) -> Hours:
     """Reads `22:00-06:00`."""
     if isinstance(value, Hours):
         return value
-    found = re.fullmatch(_HOURS, value.strip()) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("not a part of the day; write for example 22:00-06:00")
-    a, b, c, d = map(int, found.groups())
-    return Hours(dt.time(a, b), dt.time(c, d))
+    return parse_hours(value if isinstance(value, str) else "")
 
 
 def _secret(value: object) -> Secret:
@@ -152,7 +130,7 @@ DayHours = Annotated[
     Hours,
     PlainValidator(hours),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_HOURS}$", "examples": ["22:00-06:00"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^{PATTERN}$", "examples": ["22:00-06:00"]}),
 ]
 SecretText = Annotated[
     Secret,

@@ -30,15 +30,20 @@ def rows_within(endpoint: Endpoint, seconds: float) -> int | None:
     return None if speed is None else max(_SMALLEST, int(speed * seconds))
 
 
+def lag_of(replica: Endpoint) -> float | None:
+    """Seconds that a replica is behind; None where it does not replicate."""
+    with pool.lease(replica) as session:
+        if not isinstance(session, Replicates):
+            raise UsageError(
+                f"{replica} cannot tell its lag: name a replica of MySQL, MariaDB or PostgreSQL"
+            )
+        return session.lag_seconds()
+
+
 def wait_for_replica(replica: Endpoint, most: float) -> None:
     """Waits while a replica lags more than allowed, or does not replicate."""
     while True:
-        with pool.lease(replica) as session:
-            if not isinstance(session, Replicates):
-                raise UsageError(
-                    f"{replica} cannot tell its lag: name a replica of MySQL, MariaDB or PostgreSQL"
-                )
-            lag = session.lag_seconds()
+        lag = lag_of(replica)
         if lag is not None and lag <= most:
             return
         time.sleep(_POLL_SECONDS)
