@@ -231,6 +231,26 @@ def test_rights_on_one_table_of_the_target(
     found(report, Subject.RIGHTS, "lacks CREATE, SELECT, INSERT, UPDATE, DELETE")
 
 
+def test_what_a_user_may_not_see_is_told(mariadb_db: Database, second_mariadb_db: Database) -> None:
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    second_mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    second_mariadb_db.execute("CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.id = 1")
+    seeing = (
+        "GRANT SELECT ON {db}.* TO {user}; GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {user}"
+    )
+    with reader(mariadb_db, seeing) as source, reader(second_mariadb_db, WRITE) as target:
+        report = check(source.url, target.url)
+        assert report.is_ready, errors(report)
+        doubt = found(report, Subject.TRIGGERS, "triggers could not be checked")
+        assert doubt.level is Level.INFO
+        hidden = found(report, Subject.RIGHTS, "may lack TRIGGER, EVENT, EXECUTE, SHOW VIEW")
+        mariadb_db.execute(hidden.remedy)
+        second_mariadb_db.execute(doubt.remedy)
+        report = check(source.url, target.url)
+    assert found(report, Subject.TRIGGERS, "tr (BEFORE INSERT)").level is Level.ERROR
+    assert not [f for f in report.findings if "may lack" in f.message]
+
+
 def test_rights_on_the_source(mariadb_db: Database, second_mariadb_db: Database) -> None:
     fill(mariadb_db, 1)
     mariadb_db.execute("CREATE TABLE seen (id INT PRIMARY KEY)")

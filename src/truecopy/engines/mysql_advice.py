@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from truecopy.engines import mysql_create, mysql_inventory, mysql_write_rights
 from truecopy.engines.advice import (
@@ -18,10 +18,11 @@ from truecopy.engines.advice import (
     Trigger,
     Uncarried,
 )
+from truecopy.engines.mysql_rights import account_of
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sql import table_sql
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.guarantees import TargetLevel
 from truecopy.model.table import Column, Table, TableName
@@ -42,6 +43,8 @@ _SETTINGS = (
     "system_time_zone",
     "time_zone",
 )
+_SHOWING = ("TRIGGER", "EVENT", "EXECUTE", "SHOW VIEW")
+"""Rights without which a server hides what there is."""
 _DAY = 86_400
 _WEEK_SQL = f"SET GLOBAL binlog_expire_logs_seconds = {7 * _DAY}"
 
@@ -70,6 +73,17 @@ class MySQLAdvisor:
                 f"it is kept by {engine}, which has no transactions: what fails half-way stays, and is logged so",
                 f"ALTER TABLE {self._name(table)} ENGINE = InnoDB",
                 str(table),
+            )
+        database = self._session.endpoint.database
+        has = partial(mysql_write_rights.has_right_on, self._session, database=database)
+        hidden = [right for right in _SHOWING if database and not has(right)]
+        if hidden:
+            rights, account = ", ".join(hidden), account_of(self._session)
+            yield Finding(
+                Level.INFO,
+                Subject.RIGHTS,
+                f"{account} may lack {rights} on the source, so that not all that is not carried can be listed",
+                f"GRANT {rights} ON {self._plain(database)}.* TO {account}",
             )
         if self._settings.get("log_slave_updates") == "OFF" and self._is_replica():
             yield Finding(
@@ -128,7 +142,19 @@ class MySQLAdvisor:
             return Retention("expire_logs_days", "SET GLOBAL expire_logs_days = 7", days * _DAY)
         return None
 
+    def _require_sight(self, right: str) -> None:
+        """Refuses to list what the server hides from those who have not this right."""
+        database = self._session.endpoint.database
+        if not database or mysql_write_rights.has_right_on(self._session, right, database):
+            return
+        account = account_of(self._session)
+        raise CannotFinish(
+            f"{account} may lack {right} on {self._session.endpoint}, without which they are hidden: GRANT {right}"
+            f" ON {self._plain(database)}.* TO {account}"
+        )
+
     def triggers(self) -> list[Trigger]:
+        self._require_sight("TRIGGER")
         rows = self._fetch(
             "SELECT event_object_schema, event_object_table, trigger_schema, trigger_name,"
             " CONCAT(action_timing, ' ', event_manipulation) FROM information_schema.triggers ORDER BY 1, 2, 4"
@@ -220,7 +246,17 @@ class MySQLAdvisor:
         return {engine for engine, transactions in rows if transactions == "YES"}
 
     def _without_transactions(self, tables: Sequence[Table]) -> Iterator[tuple[TableName, str]]:
-        rows = self._fetch("SELECT table_schema, table_name, engine FROM information_schema.tables")
+        schemas = sorted({table.name.schema for table in tables if table.name.schema})
+        if not schemas:
+            return
+        places = ", ".join(["%s"] * len(schemas))
+        rows = self._session.fetch(
+            Statement(
+                "SELECT table_schema, table_name, engine FROM information_schema.tables"
+                f" WHERE table_schema IN ({places})",
+                tuple(schemas),
+            )
+        )
         engines = {TableName(schema, name): engine for schema, name, engine in rows}
         for table in tables:
             engine = engines.get(table.name)

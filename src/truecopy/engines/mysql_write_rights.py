@@ -46,6 +46,15 @@ def has_right(session: RelationalSession, forms: Sequence[str]) -> bool:
     )
 
 
+def has_right_on(session: RelationalSession, right: str, database: str) -> bool | None:
+    """Whether the user has a right on a whole database; None where only the server can add that up."""
+    grants = _grants(session)
+    if any(rights & {"ALL PRIVILEGES", right} and _covers(on, database) for rights, on in grants):
+        return True
+    # Lines without a place are roles, whose own grants MariaDB lists as well, or rights taken back.
+    return False if all(on for _, on in grants) else None
+
+
 def _finding(session: RelationalSession, rights: list[str], on: str, name: str) -> Finding:
     account, listed = account_of(session), ", ".join(rights)
     return Finding(
@@ -65,7 +74,7 @@ def _lacking_for_new(session: RelationalSession, database: str, arrival: Arrival
     lacking = [right for right, probe in probes.items() if _is_denied(session, right, probe)]
     if arrival.made or arrival.unfinished:
         wanted = ["INDEX", "ALTER", *(["REFERENCES"] if arrival.references else [])]
-        lacking += [right for right in wanted if not _may_have(session, right, database)]
+        lacking += [r for r in wanted if has_right_on(session, r, database) is False]
     return lacking
 
 
@@ -96,15 +105,6 @@ def _is_denied(session: RelationalSession, right: str, probe: str) -> bool:
     except TruecopyError:  # the table is not there, which only those are told who may write it
         return False
     return False
-
-
-def _may_have(session: RelationalSession, right: str, database: str) -> bool:
-    grants = _grants(session)
-    if not grants or any(not on for _, on in grants):
-        return True  # a role, or a right that was taken back in part: nobody can add that up
-    return any(
-        rights & {"ALL PRIVILEGES", right} and _covers(on, database) for rights, on in grants
-    )
 
 
 def _covers(on: str, database: str) -> bool:

@@ -21,7 +21,7 @@ from truecopy.transfer.preflight import (
     servers,
     tables,
 )
-from truecopy.transfer.preflight.ends import Check, Ends, attempt, info
+from truecopy.transfer.preflight.ends import Check, Ends, attempt, info, told_apart
 from truecopy.transfer.preflight.estimate import estimate
 from truecopy.transfer.preflight.report import Report
 from truecopy.transfer.settings import Settings
@@ -119,6 +119,7 @@ def _run_all(ends: Ends) -> Iterator[Finding]:
     for subject, name, check in _CHECKS:
         found = attempt(lambda check=check: list(check(ends)), ends.source, ends.target)  # type: ignore[misc]
         if isinstance(found, TruecopyError):
-            yield info(subject, f"{name} could not be checked: {found}")
+            message, remedy = told_apart(found)
+            yield info(subject, f"{name} could not be checked: {message}", remedy)
         else:
             yield from found
