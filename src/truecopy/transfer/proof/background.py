@@ -14,19 +14,22 @@ class Background:
     """Calls `work` again and again, from `with` to the end of the block.
 
     Begin it when the copy is complete: before that, rows are missing that are to come.
+
+    Attributes:
+        failure: What the work came upon, once it did.
     """
 
     def __init__(self, verifier: Verifier, interval: float = INTERVAL_SECONDS) -> None:
         self._verifier = verifier
         self._interval = interval
         self._stop = threading.Event()
-        self._failure: TruecopyError | None = None
+        self.failure: TruecopyError | None = None
         self._thread = threading.Thread(target=self._run, name=f"verify-{verifier.name}")
 
     def check(self) -> None:
         """Raises what the work has come upon; to be called with every batch."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def stop(self) -> None:
         """Ends it after the look that is under way."""
@@ -46,8 +49,8 @@ class Background:
             try:
                 outcome = self._verifier.work()
             except TruecopyError as error:
-                self._failure = error
+                self.failure = error
                 return
             if outcome.found:
-                self._failure = NotProven(outcome)
+                self.failure = NotProven(outcome)
                 return

@@ -88,14 +88,14 @@ class TargetVerifier:
 
     def work(self) -> Outcome:
         """Reads what the log has by now, in steps of some megabytes."""
-        return self.drain(self._opened.current())
+        return self.drain(self.end())
 
     def shrink(self) -> Outcome:
         return self.work()
 
     def finish(self) -> Outcome:
         """Reads everything up to our last write, and stops: writers may be let in afterwards."""
-        outcome = self.drain(self._opened.current())
+        outcome = self.drain(self.end())
         self.close()
         remove_from(self._endpoint, self._wanted)
         return outcome
@@ -104,6 +104,10 @@ class TargetVerifier:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+    def end(self) -> Mark:
+        """Where the target's log ends now."""
+        return self._opened.current()
 
     def drain(self, end: Mark) -> Outcome:
         """Reads up to a boundary of the target's log, and not beyond it."""

@@ -1,0 +1,111 @@
+"""A transfer with verifiers beside it, wired as a run does it; and the damage that they should find."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import truecopy.transfer.run as running
+from tests.servers import Database
+from truecopy.engines import connect
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.position import contains, parse_position
+from truecopy.transfer.plan import TablePlan, may_be_sliced
+from truecopy.transfer.proof.observed import observed, positions_after
+from truecopy.transfer.proof.store import ReverifyStore, open_store
+from truecopy.transfer.proof.verifier import Scene, Verifier
+from truecopy.transfer.replicate import Replication
+from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
+from truecopy.verify.matching import Comparison, Pairing, match
+from truecopy.verify.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Proving:
+    """One task from a source to a target, whose batches verifiers hear of."""
+
+    def __init__(
+        self, spark: SparkSession, source: Database, target: Database, task: str = "proven"
+    ) -> None:
+        self.spark = spark
+        self.source = source
+        self.target = target
+        self.settings = Settings(task, source.url, target.url, chunk_rows=500)
+        self.verifiers: list[Verifier] = []
+        self._applied: dict[str, str] = {}
+
+    def plans(self) -> dict[str, TablePlan]:
+        with (
+            connect(parse_endpoint(self.source.url)) as here,
+            connect(parse_endpoint(self.target.url)) as there,
+        ):
+            one: Any = here
+            other: Any = there
+            found = {}
+            for name in one.tables():
+                onto = other.find(name.table)
+                comparison = match(here, there, Pairing((name,), onto), Options())
+                assert isinstance(comparison, Comparison)
+                key = tuple(column.name for column in comparison.target.key)
+                plan = TablePlan(comparison, may_be_sliced(comparison.target_table, key))
+                found[str(name)] = plan
+        return found
+
+    def scene(self) -> Scene:
+        return Scene(
+            self.settings.task,
+            self.settings.annotation,
+            self.plans(),
+            self.spark,
+            self.has_applied,
+        )
+
+    def store(self) -> ReverifyStore:
+        return open_store(self.settings.task, self.target.url)
+
+    def has_applied(self, _: Endpoint, position: str) -> bool:
+        return any(
+            contains(parse_position(at), parse_position(position)) for at in self._applied.values()
+        )
+
+    def run(self, **how: Any) -> None:
+        """Copies, and replicates until it has caught up; verifiers hear of it."""
+        proving = self
+
+        class Observed(Replication):
+            def apply(self, batch: DataFrame, number: int) -> None:
+                reached = positions_after(batch)
+                observed(super().apply, proving.verifiers)(batch, number)
+                proving._applied |= reached
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running, "Replication", Observed)
+            Transfer(self.settings).run(**(how or {"until_caught_up": True}))
+
+    @contextmanager
+    def replicating(self) -> Iterator[None]:
+        """Replicates again and again beside the block."""
+        stop, failures = threading.Event(), list[BaseException]()
+
+        def replicate() -> None:
+            try:
+                while not stop.is_set():
+                    self.run()
+            except BaseException as error:  # noqa: BLE001 - told to the test
+                failures.append(error)
+
+        thread = threading.Thread(target=replicate)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert not failures, failures
