@@ -66,6 +66,15 @@ class PlannedChunk:
     copied: int | None
 
 
+@dataclass(frozen=True)
+class CopiedSoFar:
+    """Chunks of a table, those of them that are in, and their rows."""
+
+    chunks: int
+    chunks_copied: int
+    rows: int
+
+
 class Ledger:
     """The lines of one task, through one session."""
 
@@ -138,6 +147,48 @@ class Ledger:
             PlannedChunk(int(number), _chunk(bounds), None if copied is None else int(copied))
             for number, bounds, copied in rows
         ]
+
+    def split(
+        self, table: str, number: int, chunks: Sequence[Chunk], epoch: int
+    ) -> list[PlannedChunk]:
+        """Plans several chunks in the place of one that is not in; none where another attempt has copied it.
+
+        The old line goes in the same step, so an attempt of it that wakes up finds nothing to note.
+        """
+        self._session.begin()
+        gone = self._execute(
+            f"DELETE FROM {CHUNKS} WHERE task = ? AND source_table = ? AND number = ? AND copied IS NULL"
+            f" AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
+            *(self._task, table, number, epoch, self._task),
+        )
+        if gone != 1:
+            self._session.rollback()
+            return []
+        ((last,),) = self._fetch(
+            f"SELECT COALESCE(MAX(number), 0) FROM {CHUNKS} WHERE task = ? AND source_table = ?",
+            *(self._task, table),
+        )
+        # Never the old number again: a late attempt knows its chunk by that.
+        planned = [
+            PlannedChunk(new, chunk, None)
+            for new, chunk in enumerate(chunks, max(int(last), number) + 1)
+        ]
+        for one in planned:
+            self._execute(
+                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
+                *(self._task, table, one.number, json.dumps([one.chunk.low, one.chunk.high])),
+            )
+        self._session.commit()
+        return planned
+
+    def copied(self) -> dict[str, CopiedSoFar]:
+        """How far the copy of each table is."""
+        rows = self._fetch(
+            "SELECT source_table, COUNT(*), COUNT(copied), COALESCE(SUM(copied), 0)"
+            f" FROM {CHUNKS} WHERE task = ? GROUP BY source_table",
+            self._task,
+        )
+        return {table: CopiedSoFar(*map(int, numbers)) for table, *numbers in rows}
 
     def tables(self) -> set[str]:
         """The source tables whose copy was planned."""
