@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from truecopy import spark
-from truecopy.engines import deferred
+from truecopy.engines.frames import fingerprinted
 from truecopy.engines.lake_files import Files, folder_of, read_frame, tables_in
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -28,7 +28,6 @@ from truecopy.model.types import Type, Unknown
 from truecopy.sparksql.dialect import (
     canonical_sql,
     canonical_type,
-    fingerprint_sql,
     needs_python,
     quote,
 )
@@ -137,16 +136,7 @@ class Lake:
         )
 
     def fingerprint_frame(self, relation: Relation) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        texts = self._texts(relation)
-        names = [f"c{i}" for i in relation.pushed]
-        value = F.expr(fingerprint_sql(names, [relation.types[i] for i in relation.pushed]))
-        if relation.deferred:
-            documents = F.array(*(F.col(f"c{i}") for i in relation.deferred))
-            value = _python_fold(relation)(value, documents)
-        keys = [F.col(f"c{i}").alias(f"k{i}") for i in range(relation.key_width)]
-        return texts.select(*keys, value.alias("fingerprint"))
+        return fingerprinted(self._texts(relation), relation)
 
     def _texts(self, relation: Relation) -> DataFrame:
         """Canonical texts as `c0`, `c1`, …; documents still as they are written."""
@@ -235,18 +225,6 @@ def _python_text(kind: Type) -> Callable[..., Expression]:
 
     # Its overloads ask for a function type that pyspark, when it is given, warns about.
     made: Callable[..., Expression] = arrow_udf(text, "string")  # type: ignore[call-overload]
-    return made
-
-
-def _python_fold(relation: Relation) -> Callable[..., Expression]:
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    def fold(partials: pa.Array, documents: pa.Array) -> pa.Array:
-        pairs = zip(partials.to_pylist(), documents.to_pylist(), strict=True)
-        whole = [deferred.fold(partial, texts, relation) for partial, texts in pairs]
-        return pa.array(whole, pa.int64())
-
-    made: Callable[..., Expression] = arrow_udf(fold, "bigint")  # type: ignore[call-overload]
     return made
 
 

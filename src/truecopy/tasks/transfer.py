@@ -17,19 +17,9 @@ def transfer_settings(task: Task) -> Settings:
         )
     if task.validate_only:
         raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
-    rules = task.mapping_rules()
-    if rules.rules:
-        raise UsageError(
-            f"{task.path}: rules and transformers of tables are read, but rows are not passed through them yet;"
-            " leave them out"
-        )
-    routes, renames = [], []
+    routes, renames = [], []  # what only names tables and columns
     for pattern, route in task.routes.items():
-        if "*" in pattern or route.merge:
-            raise UsageError(
-                f"{task.path}: routes.{pattern}: patterns and merges are not carried out yet"
-            )
-        if route.table:
+        if route.table and "*" not in pattern:
             routes.append((pattern, route.table))
         renames += [f"{pattern}.{old}={new}" for old, new in route.columns.items()]
     return Settings(
@@ -40,6 +30,7 @@ def transfer_settings(task: Task) -> Settings:
         exclude=task.tables.exclude,
         routes=tuple(routes),
         matching=Options(renames=tuple(renames)),
+        rules=task.mapping_rules(),
         delivery=task.delivery,
         consistency=task.consistency,
         connections=task.throttle.connections or 0,

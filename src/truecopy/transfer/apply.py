@@ -9,29 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
-from truecopy.model.change import DELETE
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
+from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.relation import Relation
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.plan import ChangeTarget
 
 SLICES = 64
-
-
-@dataclass(frozen=True)
-class PartStep:
-    """Where a part stands before the batch, and where it stands after."""
-
-    old: str
-    new: str
-    committed_at: int
+Place = tuple[str, int]
+"""A position of a shard, and the commit time there."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +36,10 @@ class Applying:
 
     Attributes:
         targets: By `schema_id`.
-        steps: By part.
+        stands: Where each part stands that has a line in the ledger; others had no change so far.
+        starts, ends: Of each shard: where the batch begins and ends.
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
+        replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
     """
 
     task: str
@@ -49,8 +47,11 @@ class Applying:
     annotation: str
     endpoint: Endpoint
     targets: Mapping[str, ChangeTarget]
-    steps: Mapping[str, PartStep]
+    stands: Mapping[str, Place]
+    starts: Mapping[str, Place]
+    ends: Mapping[str, Place]
     progress_first: bool = False
+    replaying: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Applies the rows of a Spark partition, which come sorted by part."""
@@ -66,46 +67,104 @@ class Applying:
             yield self._apply(str(part), pa.Table.from_batches(waiting))
 
     def _apply(self, part: str, rows: pa.Table) -> pa.RecordBatch:
-        step = self.steps[part]
         with pool.lease(self.endpoint) as session:
             target: Any = session
             ledger = Ledger(target, self.task)
-            with _transaction(target):
-                is_new = ledger.advance(part, step.old, step.new, step.committed_at, self.epoch)
+            if part not in self.stands:
+                ledger.open_part(part, *self.starts[shard_of(part)], self.epoch)
+            with transaction(target):
+                is_new = self.advance(ledger, part)
                 if is_new and not self.progress_first:
-                    self._write(target, rows)
+                    self.write(target, rows)
             if is_new and self.progress_first:
-                with _transaction(target):
-                    self._write(target, rows)
+                with transaction(target):
+                    self.write(target, rows)
         counts = rows.group_by(["part", "table"]).aggregate([("changes", "sum")])
         return pa.RecordBatch.from_arrays(
             [counts.column(name).combine_chunks() for name in ("part", "table", "changes_sum")],
             names=["part", "table", "changes"],
         )
 
-    def _write(self, target: Any, rows: pa.Table) -> None:
+    def advance(self, ledger: Ledger, part: str) -> bool:
+        """Moves a part's line to the end of the batch; False where that was done before."""
+        shard = shard_of(part)
+        old, _ = self.stands.get(part, self.starts[shard])
+        return ledger.advance(part, old, *self.ends[shard], self.epoch)
+
+    def write(self, target: Any, rows: pa.Table) -> None:
+        """Writes net effects, inside the open transaction."""
         for schema_id in pc.unique(rows.column("schema_id")).to_pylist():
             of_table = rows.filter(pc.equal(rows.column("schema_id"), schema_id))
             self._write_table(target, self.targets[schema_id], of_table)
 
+    def empty(self, target: Any, relation: Relation) -> None:
+        """Takes every row out of a table, inside the open transaction."""
+        table = table_sql(target.dialect, relation.tables[0])
+        target.execute(Statement(f"/* {self.annotation} */ DELETE FROM {table}"))
+
     def _write_table(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
         """Deletes every key that was touched, then inserts those that are there: right for swaps, too."""
         kept = rows.filter(pc.not_equal(rows.column("kind"), DELETE))
-        if to.key_places:
+        if not to.key_places:
+            if kept.num_rows != rows.num_rows or _has(kept, UPDATE):
+                raise CannotFinish(
+                    f"{to.table} has no key, so a deleted or updated row cannot be found on the target: give it a key,"
+                    " or leave it out"
+                )
+            texts = _columns(kept.column("row"), to.places, "c")
+        else:
+            texts = _columns(kept.column("row"), to.places, "c")
             keys = _columns(rows.column("key"), to.key_places, "k")
+            if any(map(len, filter(None, kept.column("unchanged").to_pylist()))):
+                texts = self._filled(target, to, kept, texts)
             target.delete_keys(to.relation, keys, annotation=self.annotation)
-        elif kept.num_rows != rows.num_rows:
-            raise CannotFinish(
-                f"{to.table} has no key, so a deleted or updated row cannot be found on the target: give it a key,"
-                " or leave it out"
-            )
-        if kept.num_rows:
-            texts = _columns(kept.column("after"), to.places, "c")
+        if texts.num_rows:
             target.load(to.relation, texts, annotation=self.annotation)
+
+    def _filled(self, target: Any, to: ChangeTarget, kept: pa.Table, texts: pa.Table) -> pa.Table:
+        """Puts values that the log left out in from the rows that are about to be replaced."""
+        open_places = kept.column("unchanged").to_pylist()
+        keys = _columns(kept.column("key"), to.key_places, "k").to_pylist()
+        wanted = {
+            tuple(key.values()): at
+            for at, (key, places) in enumerate(zip(keys, open_places, strict=True))
+            if places
+        }
+        relation = replace(to.relation, where=None)
+        found = target.rows_by_key(relation, list(wanted))
+        there = {tuple(row.values())[: relation.key_width]: row for row in found.to_pylist()}
+        rows = texts.to_pylist()
+        gone = set()
+        for key, at in wanted.items():
+            if key not in there:
+                self._require_replaying(to, key)
+                gone.add(at)
+                continue
+            held = list(there[key].values())
+            for column, place in enumerate(to.places):
+                if place in open_places[at]:
+                    rows[at][f"c{column}"] = held[column]
+        left = [row for at, row in enumerate(rows) if at not in gone]
+        return pa.Table.from_pylist(left, schema=texts.schema)
+
+    def _require_replaying(self, to: ChangeTarget, key: tuple[str | None, ...]) -> None:
+        """A row that the copy did not see any more is deleted further on; any other must be there."""
+        if not self.replaying:
+            raise CannotFinish(
+                f"the row {', '.join(map(str, key))} of {to.table} was updated, the log left out its long values, and"
+                " the target does not have the row: was it deleted there? Repair the table (truecopy verify --repair),"
+                " or set REPLICA IDENTITY FULL on the source"
+            )
+
+
+def shard_of(part: str) -> str:
+    """The shard whose changes a part takes."""
+    return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part
 
 
 @contextmanager
-def _transaction(target: Any) -> Iterator[None]:
+def transaction(target: Any) -> Iterator[None]:
+    """A transaction of the target, rolled back where something fails."""
     target.begin()
     try:
         yield
@@ -114,6 +173,10 @@ def _transaction(target: Any) -> Iterator[None]:
             target.rollback()
         raise
     target.commit()
+
+
+def _has(rows: pa.Table, kind: str) -> bool:
+    return bool(pc.any(pc.equal(rows.column("kind"), kind)).as_py())
 
 
 def _columns(lists: pa.ChunkedArray, places: Sequence[int], prefix: str) -> pa.Table:

@@ -247,6 +247,15 @@ class Ledger:
             return False
         raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
 
+    def settle(
+        self, parts: Sequence[tuple[str, str]], position: str, committed_at: int, epoch: int
+    ) -> None:
+        """Moves the lines of parts that had nothing to do, each from where it is known to stand."""
+        self._session.begin()
+        for part, old in parts:
+            self.advance(part, old, position, committed_at, epoch)
+        self._session.commit()
+
     def _execute(self, sql: str, *values: object) -> int:
         return self._session.execute(Statement(self._placed(sql), values))
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from truecopy.mapping.plan import TableMapping, TargetColumn
 from truecopy.model.change import Definition
+from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table
-from truecopy.verify.matching import Comparison
+from truecopy.model.types import Integer, Text, Type, Unsupported, type_name
+from truecopy.verify.matching import Comparison, match_tables
+from truecopy.verify.options import Options
 
 
 @dataclass(frozen=True)
@@ -16,16 +20,27 @@ class TablePlan:
     """One source table on its way into one target table; plain values for executors.
 
     Attributes:
-        comparison: Both sides column by column, with the types on which they agreed.
+        mapping: What becomes of a row.
+        read: The source's columns as they are read, key first.
+        comparison: What arrives, column by column, with the types on which it and the target agreed. Where
+            rows arrive as they are, its source is `read`; else it is the source as the mapping makes it,
+            which no database can be asked for.
         sliced: Whether its rows may be written in parallel: not where a second unique key ties them together.
     """
 
+    mapping: TableMapping
+    read: Relation
     comparison: Comparison
     sliced: bool
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether rows are made by expressions on their way."""
+        return is_mapped(self.mapping)
+
+    @property
     def source_name(self) -> str:
-        return str(self.comparison.source_tables[0].name)
+        return str(self.mapping.source)
 
     @property
     def source(self) -> Relation:
@@ -41,6 +56,7 @@ class ChangeTarget:
     """Where changes of one definition of a table go.
 
     Attributes:
+        table: The source's name.
         relation: The target's columns, key first, typed as the *changes* are: their texts are cast on
             the way in.
         places: Where each of these columns is in a change's row.
@@ -51,6 +67,102 @@ class ChangeTarget:
     relation: Relation
     places: tuple[int, ...]
     key_places: tuple[int, ...]
+
+
+def is_mapped(mapping: TableMapping) -> bool:
+    """Whether a mapping does more than to choose columns and to name them."""
+    return mapping.merged or not mapping.is_identity
+
+
+def plan_table(
+    mapping: TableMapping, source: Endpoint, table: Table, target: Endpoint, onto: Table
+) -> TablePlan:
+    """Plans the way of a table whose target is there."""
+    if is_mapped(mapping):
+        read = _as_read(source, table)
+        arrives = as_arriving(mapping, table)
+        comparison = match_tables(source, (arrives,), target, onto, Options(key=mapping.key))
+    else:
+        comparison = match_tables(source, (table,), target, onto, _by_name(mapping))
+        read = comparison.source
+    for finding in comparison.findings:
+        if finding.kind == "missing_on_target":
+            raise UsageError(f"{mapping.source} cannot be carried whole: {finding.message}")
+    key = tuple(column.name for column in comparison.target.key)
+    return TablePlan(mapping, read, comparison, may_be_sliced(onto, key))
+
+
+def _by_name(mapping: TableMapping) -> Options:
+    """How a mapping that only chooses and names columns is said to the matching."""
+    arrive = {column.like.name for column in mapping.columns if column.like is not None}
+    return Options(
+        renames=tuple(f"{old}={new}" for old, new in mapping.renames.items() if old != new),
+        ignore_columns=tuple(c.name for c in mapping.source_columns if c.name not in arrive),
+    )
+
+
+def _as_read(source: Endpoint, table: Table) -> Relation:
+    """A source table as it is, key first; columns that cannot be read are left to the mapping to miss."""
+    key = table.keys[0] if table.keys else ()
+    readable = [c for c in table.columns if not isinstance(c.type, Unsupported)]
+    columns = sorted(readable, key=lambda c: key.index(c.name) if c.name in key else len(key))
+    return Relation(source, (table.name,), tuple(columns), tuple(c.type for c in columns), len(key))
+
+
+def as_arriving(mapping: TableMapping, source: Table) -> Table:
+    """The table that a mapping makes of a source table, as if the source had it."""
+    return replace(
+        source,
+        columns=tuple(_arriving(column) for column in mapping.columns),
+        keys=(mapping.key,) if mapping.key else (),
+        primary=mapping.key,
+        unique=(mapping.key,) if mapping.key else (),
+        indexes=(),
+        foreign_keys=(),
+        numbered=(),
+        collations=(),
+    )
+
+
+def chosen_columns(mapping: TableMapping, source: Table) -> Table:
+    """A source table as it arrives where columns are only chosen and named; its indexes come later."""
+    names = {column.like.name: column.name for column in mapping.columns if column.like is not None}
+    columns = tuple(
+        replace(column, name=names[column.name])
+        for column in source.columns
+        if column.name in names
+    )
+
+    def renamed(keys: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        whole = [key for key in keys if all(name in names for name in key)]
+        return tuple(tuple(names[name] for name in key) for key in whole)
+
+    (primary, *_) = (*renamed((source.primary,)), ())
+    return replace(
+        source,
+        columns=columns,
+        keys=renamed(source.keys),
+        unique=renamed(source.unique),
+        primary=primary,
+        numbered=tuple(names[name] for name in source.numbered if name in names),
+    )
+
+
+def _arriving(column: TargetColumn) -> Column:
+    if column.like is not None:
+        return replace(column.like, name=column.name, generated=False)
+    return Column(column.name, column.type, _declaration(column.type), column.nullable)
+
+
+def _declaration(kind: Type) -> str:
+    """How most engines declare a type; a computed column has no declaration of its own."""
+    match kind:
+        case Integer():
+            return "bigint"
+        case Text():
+            return "text"
+        case _:
+            return type_name(kind)
 
 
 def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
@@ -65,36 +177,30 @@ def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
                 f"changes of {definition.table} are keyed by {', '.join(definition.key) or 'nothing'}, and the copy by"
                 f" {column.name}: give both the same key"
             )
-    lost = [c.name for c in definition.columns if not _is_carried(c, carried)]
-    if lost and not _only_left_out(lost, plan):
-        raise UsageError(
-            f"{definition.table} has a column {lost[0]} that the target does not have: add it there first"
-        )
     places = tuple(names[a.name.lower()] for a, _ in carried)
-    relation = replace(
-        plan.target,
-        columns=tuple(b for _, b in carried),
-        types=tuple(definition.columns[place].type for place in places),
-        where=None,
-    )
+    types = tuple(definition.columns[place].type for place in places)
     keys = [name.lower() for name in definition.key]
     key_places = tuple(keys.index(column.name.lower()) for column, _ in key)
-    return ChangeTarget(definition.table, relation, places, key_places)
+    return ChangeTarget(
+        plan.source_name, _written(plan, [b for _, b in carried], types), places, key_places
+    )
 
 
-def _is_carried(column: Column, carried: list[tuple[Column, Column]]) -> bool:
-    return any(a.name.lower() == column.name.lower() for a, _ in carried)
+def mapped_target(plan: TablePlan, mapping: TableMapping) -> ChangeTarget:
+    """The same for rows that come out of a mapping, made for the definition that they were logged under."""
+    names = [column.name for column in mapping.columns]
+    pairs = list(zip(plan.source.columns, plan.target.columns, strict=True))
+    carried = [(a, b) for a, b in pairs if a.name in names and not b.generated]
+    places = tuple(names.index(a.name) for a, _ in carried)
+    types = tuple(mapping.columns[place].type for place in places)
+    key_places = tuple(mapping.key.index(a.name) for a, _ in pairs[: plan.source.key_width])
+    return ChangeTarget(
+        plan.source_name, _written(plan, [b for _, b in carried], types), places, key_places
+    )
 
 
-def _only_left_out(lost: list[str], plan: TablePlan) -> bool:
-    """Whether the columns are those that the task leaves out, or that the target computes itself."""
-    computed = {
-        a.name.lower()
-        for a, b in zip(plan.source.columns, plan.target.columns, strict=True)
-        if b.generated
-    }
-    left_out = {name.lower() for name in plan.comparison.ignored} | computed
-    return all(name.lower() in left_out for name in lost)
+def _written(plan: TablePlan, columns: list[Column], types: tuple[Type, ...]) -> Relation:
+    return replace(plan.target, columns=tuple(columns), types=types, where=None)
 
 
 def may_be_sliced(target: Table, key: tuple[str, ...]) -> bool:

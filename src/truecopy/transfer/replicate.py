@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from truecopy.engines import pool
+from truecopy.mapping.changes import map_changes
+from truecopy.mapping.plan import TableMapping, plan_definition
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import TRUNCATE
+from truecopy.model.change import INSERT, TRUNCATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.model.table import TableName
-from truecopy.transfer.apply import SLICES, Applying, PartStep
+from truecopy.transfer.apply import SLICES, Applying, Place, shard_of, transaction
+from truecopy.transfer.effect import CHANGES, net_effect
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.plan import ChangeTarget, TablePlan, change_target
+from truecopy.transfer.plan import ChangeTarget, TablePlan, change_target, mapped_target
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+SETTLE_SECONDS = 10.0
+
 
 class Replication:
-    """Applies batches of the change stream; lives on the driver."""
+    """Applies batches of the change stream; lives on the driver.
+
+    Attributes:
+        applied: Changes by source table, since it was made.
+        replaying: Whether the end of the copy has not been passed yet.
+    """
 
     def __init__(
         self,
         settings: Settings,
         target: Endpoint,
         plans: Mapping[str, TablePlan],
-        origins: Mapping[str, tuple[str, int]],
+        origins: Mapping[str, Place],
         epoch: int,
     ) -> None:
         self._settings = settings
@@ -42,18 +54,21 @@ class Replication:
         self._epoch = epoch
         self._definitions = Definitions()
         self._targets: dict[str, ChangeTarget] = {}
+        self._mappings: dict[str, TableMapping] = {}
         with pool.lease(target) as session:
             self._progress = self._ledger(session).progress()
         self.applied: Counter[str] = Counter()
+        self.replaying = True
         # Where the next batch of each shard begins. A part that stands further, since a run ended
         # between the transactions of two parts, must not get what is in already.
-        self._reached = {shard: position for shard, (position, _) in self.positions().items()}
+        self._reached = self.positions()
+        self._settled_at = time.monotonic()
 
-    def positions(self) -> dict[str, tuple[str, int]]:
+    def positions(self) -> dict[str, Place]:
         """Where to go on: of each shard the position of the part that is furthest behind."""
         found = dict(self._origins)
         for shard in found:
-            mine = [at for part, at in self._progress.items() if _shard_of(part) == shard]
+            mine = [at for part, at in self._progress.items() if shard_of(part) == shard]
             behind = [at for at in mine if all(_contains(other[0], at[0]) for other in mine)]
             if behind:
                 found[shard] = behind[0]
@@ -63,45 +78,25 @@ class Replication:
         """What `foreachBatch` calls."""
         batch = batch.persist()
         try:
-            self._apply(batch)
+            carried = self._carried(batch)
+            truncated = carried.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
+            cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
+            for piece, is_truncating in _pieces(carried, cuts):
+                (self._apply_truncating if is_truncating else self._apply)(piece)
+            if time.monotonic() - self._settled_at > SETTLE_SECONDS:
+                self.settle()
         finally:
             batch.unpersist()
 
     def _apply(self, batch: DataFrame) -> None:
-        from pyspark.sql import functions as F
-
-        changes = self._carried(batch).withColumn("part", self._part())
-        facts = (
-            changes.groupBy("part", "shard", "schema_id", "kind")
-            .agg(F.max(F.struct("commit_order", "position", "committed_at")).alias("last"))
-            .collect()
-        )
+        facts = _facts(batch)
         if not facts:
             return
-        _refuse_truncates(facts)
-        self._learn({fact["schema_id"] for fact in facts if fact["schema_id"]})
-        ends = _ends(facts)
-        parts = {fact["part"]: fact["shard"] for fact in facts}
-        steps = {part: self._step(part, ends[shard]) for part, shard in parts.items()}
-        ahead = {
-            part: step.old
-            for part, step in steps.items()
-            if not _contains(self._reached[parts[part]], step.old)
-        }
-        if ahead:
-            changes = changes.where(_news(ahead)("part", "position"))
-        work = Applying(
-            self._settings.task,
-            self._epoch,
-            self._settings.annotation,
-            self._target,
-            dict(self._targets),
-            steps,
-            progress_first=self._settings.delivery == AT_MOST_ONCE,
-        )
+        changes = self._changes(batch, facts)
+        work = self._work(facts)
+        effect = net_effect(changes, left_out=any(fact["left_out"] for fact in facts))
         done = (
-            _net_effect(changes)
-            .repartition(self._parallel(batch), "part")
+            effect.repartition(self._parallel(batch), "part")
             .sortWithinPartitions("part")
             .mapInArrow(work, "part string, table string, changes long")
             .collect()
@@ -109,9 +104,75 @@ class Replication:
         for row in done:
             self.applied[row["table"]] += row["changes"]
         for part in {row["part"] for row in done}:
-            self._progress[part] = steps[part].new, steps[part].committed_at
-        for shard, (position, _) in ends.items():
-            self._reached[shard] = position
+            self._progress[part] = work.ends[shard_of(part)]
+        self._reached |= work.ends
+
+    def _apply_truncating(self, batch: DataFrame) -> None:
+        """One transaction of the source that empties tables: one transaction of the target for all parts.
+
+        Rows of an emptied table are in many parts, so that no part alone could do it.
+        """
+        facts = _facts(batch)
+        changes = self._changes(batch, facts)
+        work = self._work(facts)
+        emptied = _emptied(batch)
+        for table in emptied:
+            self._require_own(table)
+        rows = net_effect(_after(changes, emptied), left_out=True).toArrow()
+        ((shard, end),) = work.ends.items()
+        parts = [part for part in self._progress if shard_of(part) == shard]
+        if any(_contains(self._progress[part][0], end[0]) for part in parts):
+            return  # all of them went on together, before the last run ended
+        with pool.lease(self._target) as session:
+            target: Any = session
+            ledger = self._ledger(target)
+            with transaction(target):
+                for part in parts:
+                    work.advance(ledger, part)
+                for table in emptied:
+                    work.empty(target, self._plans[table].target)
+                work.write(target, rows)
+        self._progress |= dict.fromkeys(parts, end)
+        for table in emptied:
+            self.applied[table] += 1
+        for row in rows.select(["table", "changes"]).to_pylist():
+            self.applied[row["table"]] += row["changes"]
+        self._reached |= work.ends
+
+    def _require_own(self, table: str) -> None:
+        if self._plans[table].mapping.merged:
+            raise CannotFinish(
+                f"{table} was truncated, and {self._plans[table].target.tables[0]} holds rows of other tables, too:"
+                " delete its rows there, and start the task anew"
+            )
+
+    def settle(self) -> None:
+        """Brings parts that had no change to where the others are, so that a restart need not read for them again."""
+        self._settled_at = time.monotonic()
+        for shard, reached in self._reached.items():
+            behind = [
+                (part, at[0])
+                for part, at in self._progress.items()
+                if shard_of(part) == shard and not _contains(at[0], reached[0])
+            ]
+            if behind:
+                with pool.lease(self._target) as session:
+                    self._ledger(session).settle(behind, *reached, self._epoch)
+                self._progress |= {part: reached for part, _ in behind}
+
+    def _work(self, facts: Sequence[Any]) -> Applying:
+        return Applying(
+            self._settings.task,
+            self._epoch,
+            self._settings.annotation,
+            self._target,
+            dict(self._targets),
+            dict(self._progress),
+            dict(self._reached),
+            _ends(facts),
+            progress_first=self._settings.delivery == AT_MOST_ONCE,
+            replaying=self.replaying,
+        )
 
     def _carried(self, batch: DataFrame) -> DataFrame:
         """The changes of the task's tables; one that it should carry and does not know is told."""
@@ -126,6 +187,34 @@ class Replication:
                     " began: exclude it, or start the task anew"
                 )
         return batch.where(known)
+
+    def _changes(self, batch: DataFrame, facts: Sequence[Any]) -> DataFrame:
+        """Changes of the target's rows, each with the part that it belongs to."""
+        from pyspark.sql import functions as F
+
+        rows = batch.where(f"kind <> '{TRUNCATE}'")
+        self._learn({fact["schema_id"] for fact in facts if fact["kind"] != TRUNCATE})
+        mapped = {
+            fact["schema_id"]: fact["table"]
+            for fact in facts
+            if fact["schema_id"] in self._mappings
+        }
+        as_they_are = rows.where(~F.col("schema_id").isin(list(mapped)))
+        frames = [as_they_are.select("*", F.col("after").alias("row"), F.lit(0).alias("step"))]
+        for schema_id, table in mapped.items():
+            of_table = rows.where(F.col("schema_id") == schema_id)
+            made = map_changes(of_table, self._mappings[schema_id])
+            frames.append(made.withColumn("table", F.lit(table)))
+        changes = reduce(
+            lambda one, other: one.unionAll(other), [frame.select(*CHANGES) for frame in frames]
+        )
+        changes = changes.withColumn("part", self._part())
+        ahead = {
+            part: position
+            for part, (position, _) in self._progress.items()
+            if not _contains(self._reached[shard_of(part)][0], position)
+        }
+        return changes.where(_news(ahead)("part", "position")) if ahead else changes
 
     def _parallel(self, batch: DataFrame) -> int:
         with pool.lease(self._target) as session:
@@ -150,35 +239,73 @@ class Replication:
     def _learn(self, schema_ids: set[str]) -> None:
         for schema_id in schema_ids - self._targets.keys():
             definition = self._definitions.find(schema_id)
-            self._targets[schema_id] = change_target(self._plans[definition.table], definition)
-
-    def _step(self, part: str, end: tuple[str, int]) -> PartStep:
-        if part not in self._progress:
-            position, committed_at = self._origins[_shard_of(part)]
-            with pool.lease(self._target) as session:
-                self._ledger(session).open_part(part, position, committed_at, self._epoch)
-            self._progress[part] = position, committed_at
-        return PartStep(self._progress[part][0], *end)
+            plan = self._plans[definition.table]
+            if plan.is_mapped:
+                mapping = plan_definition(definition, plan.mapping, self._settings.rules)
+                self._mappings[schema_id] = mapping
+                self._targets[schema_id] = mapped_target(plan, mapping)
+            else:
+                self._targets[schema_id] = change_target(plan, definition)
 
     def _ledger(self, session: Any) -> Ledger:
         return Ledger(session, self._settings.task)
 
 
-def _net_effect(changes: DataFrame) -> DataFrame:
-    """The last change of each key; of a table without a key, every change."""
+def _pieces(batch: DataFrame, cuts: Sequence[tuple[str, int]]) -> Sequence[tuple[DataFrame, bool]]:
+    """The batch cut at transactions that empty tables, which stand alone."""
     from pyspark.sql import functions as F
 
-    order = F.struct("commit_order", "seq")
-    alone = F.when(F.coalesce(F.size("key"), F.lit(0)) <= 0, order)
-    last = F.max_by(F.struct("kind", "after", "schema_id"), order)
-    return (
-        changes.groupBy("part", "table", "key", alone.alias("alone"))
-        .agg(last.alias("last"), F.count(F.lit(1)).alias("changes"))
-        .select("part", "table", "key", "last.*", "changes")
-    )
+    if not cuts:
+        return [(batch, False)]
+    shards = sorted({shard for shard, _ in cuts})
+    found = [(batch.where(~F.col("shard").isin(shards)), False)]
+    order = F.col("commit_order")
+    for shard in shards:
+        here = batch.where(F.col("shard") == shard)
+        before = -1
+        for _, cut in (one for one in cuts if one[0] == shard):
+            found.append((here.where((order > before) & (order < cut)), False))
+            found.append((here.where(order == cut), True))
+            before = cut
+        found.append((here.where(order > before), False))
+    return found
 
 
-def _ends(facts: list[Any]) -> dict[str, tuple[str, int]]:
+def _facts(batch: DataFrame) -> list[Any]:
+    """What there is in a batch: kinds of changes by shard and definition, each with the last of them."""
+    from pyspark.sql import functions as F
+
+    last = F.max(F.struct("commit_order", "position", "committed_at")).alias("last")
+    left_out = F.max(F.coalesce(F.size("unchanged") > 0, F.lit(False))).alias("left_out")
+    facts = batch.groupBy("shard", "table", "schema_id", "kind").agg(last, left_out).collect()
+    for fact in facts:
+        if fact["kind"] == INSERT and fact["left_out"]:
+            raise CannotFinish(
+                f"a key of {fact['table']} was changed at or before {fact['last']['position']}, and the log left out"
+                f" long values of the row: ALTER TABLE {fact['table']} REPLICA IDENTITY FULL on the source, and copy"
+                " the table anew"
+            )
+    return facts
+
+
+def _emptied(batch: DataFrame) -> dict[str, int]:
+    """The tables that were emptied, and the number of the change that did it last."""
+    from pyspark.sql import functions as F
+
+    found = batch.where(f"kind = '{TRUNCATE}'").groupBy("table").agg(F.max("seq").alias("seq"))
+    return {row["table"]: row["seq"] for row in found.collect()}
+
+
+def _after(changes: DataFrame, emptied: Mapping[str, int]) -> DataFrame:
+    """Without what happened to a table before it was emptied."""
+    from pyspark.sql import functions as F
+
+    for table, seq in emptied.items():
+        changes = changes.where((F.col("table") != table) | (F.col("seq") > seq))
+    return changes
+
+
+def _ends(facts: Sequence[Any]) -> dict[str, Place]:
     """The last position of each shard in the batch, with its commit time in microseconds."""
     last: dict[str, Any] = {}
     for fact in facts:
@@ -193,15 +320,6 @@ def _ends(facts: list[Any]) -> dict[str, tuple[str, int]]:
 
 def _microseconds(moment: Any) -> int:
     return int(moment.timestamp() * 1_000_000) if moment else 0
-
-
-def _refuse_truncates(facts: list[Any]) -> None:
-    for fact in facts:
-        if fact["kind"] == TRUNCATE:
-            raise CannotFinish(
-                f"a table of shard {fact['shard']} was truncated at {fact['last']['position']}: truncate it on the"
-                " target, and start the task anew"
-            )
 
 
 def _news(ahead: Mapping[str, str]) -> Any:
@@ -226,7 +344,3 @@ def _news(ahead: Mapping[str, str]) -> Any:
 
 def _contains(a: str, b: str) -> bool:
     return contains(parse_position(a), parse_position(b))
-
-
-def _shard_of(part: str) -> str:
-    return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part

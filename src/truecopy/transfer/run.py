@@ -11,13 +11,15 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import (
+    ChecksRights,
     Creates,
     Introspects,
     Loads,
@@ -26,11 +28,15 @@ from truecopy.engines.protocols import (
     Statement,
 )
 from truecopy.engines.sql import table_sql
+from truecopy.mapping.plan import TableMapping, plan_tables
+from truecopy.mapping.transformers import check_expressions, inferred_by
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import parse_position
-from truecopy.model.table import Table, TableName
+from truecopy.model.relation import Chunk
+from truecopy.model.table import Column, Table, TableName
 from truecopy.model.token import EventToken, KeyspacePosition
+from truecopy.model.types import Type
 from truecopy.spark import explain_spark, is_local
 from truecopy.spark import session as spark_session
 from truecopy.stream.changes import read_changes
@@ -38,12 +44,13 @@ from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 from truecopy.transfer.ledger import Ledger, TaskLine
-from truecopy.transfer.plan import TablePlan, may_be_sliced
+from truecopy.transfer.mapped import copy_mapped
+from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
 from truecopy.transfer.replicate import Replication
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
 from truecopy.verify.chunks import plan_chunks
-from truecopy.verify.matching import NotCompared, Pairing, match
+from truecopy.verify.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +97,7 @@ class Transfer:
         self._target = parse_endpoint(settings.target)
         self._request = Request(settings.source, tables=settings.tables)
         self._seconds = self._verify_seconds = 0.0
+        self._rules = settings.rules
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
@@ -108,6 +116,7 @@ class Transfer:
                 replication = self._replication(plans, line)
                 self._replicate(spark, replication, once=True)
                 self._finish_tables(source, target, plans, line)
+                replication.replaying = False
                 if not until_caught_up:
                     self._replicate(spark, replication, once=False)
                 state, applied = REPLICATE, replication.applied
@@ -155,41 +164,48 @@ class Transfer:
         names = [name for name in source.tables() if self._settings.wants(name)]
         if not names:
             raise UsageError(f"no table of {self._source} is chosen by the task")
+        tables = {name: source.describe(name) for name in names}
+        home = next((name.schema for name in names if source.find(name.table) == name), None)
+        self._rules = replace(self._settings.rules, home=home, infer=self._infer)
         plans = {}
-        for name in names:
-            table = source.describe(name)
-            onto = self._target_table(target, table)
-            found = match(source, target, Pairing((name,), onto), self._settings.matching)
-            if isinstance(found, NotCompared):
-                raise UsageError(f"{name} cannot be carried to {onto}: {found.reason}")
-            for finding in found.findings:
-                if finding.kind == "missing_on_target":
-                    raise UsageError(f"{name} cannot be carried whole: {finding.message}")
-            key = tuple(column.name for column in found.target.key)
-            plans[str(name)] = TablePlan(found, may_be_sliced(found.target_table, key))
+        for mapping in plan_tables(tables.values(), self._rules):
+            if is_mapped(mapping):
+                check_expressions(spark_session(self._settings.master), mapping)
+            table = tables[mapping.source]
+            onto = self._target_table(target, mapping, table)
+            plan = plan_table(mapping, self._source, table, self._target, onto)
+            for side, relation in ((source, plan.read), (target, plan.target)):
+                if isinstance(side, ChecksRights):
+                    side.require_select(relation)
+            plans[str(mapping.source)] = plan
         return plans
 
-    def _target_table(self, target: Session, table: Table) -> TableName:
+    def _infer(self, columns: Sequence[Column], sql: str) -> Type:
+        """The type of an expression, which Spark is started for only where a task adds one."""
+        return inferred_by(spark_session(self._settings.master))(columns, sql)
+
+    def _target_table(self, target: Session, mapping: TableMapping, table: Table) -> Table:
         """The table that takes the rows; made where it is missing."""
-        routes = dict(self._settings.routes)
-        wanted = routes.get(str(table.name)) or routes.get(table.name.table) or table.name.table
+        wanted = str(mapping.target)
         introspects = cast(Introspects, target)
         found = introspects.find(wanted)
         if found is not None:
-            return found
+            return introspects.describe(found)
         if not isinstance(target, Creates):
             raise UsageError(
                 f"{self._target} has no table {wanted}, and cannot make one: make it first"
             )
-        schema, _, bare = wanted.rpartition(".")
-        named = replace(table, name=TableName(schema or None, bare))
+        named = replace(
+            as_arriving(mapping, table) if is_mapped(mapping) else chosen_columns(mapping, table),
+            name=mapping.target,
+        )
         _run_all(target, target.create_table(named))
         for line in target.creation_warnings(named):
             self._listener.said(line)
         made = introspects.find(wanted)
         if made is None:
             raise CannotFinish(f"{self._target} made {wanted} and does not show it")
-        return made
+        return introspects.describe(made)
 
     def _claim(self, target: Session) -> TaskLine:
         ledger = Ledger(cast(Any, target), self._settings.task)
@@ -218,9 +234,7 @@ class Transfer:
             chunks = ledger.chunks(name)
             if not chunks:
                 self._refuse_rows(target, plan)
-                ledger.plan(
-                    name, plan_chunks(cast(Reads, source), plan.comparison, self._chunking())
-                )
+                ledger.plan(name, self._cut(cast(Reads, source), plan))
                 chunks = ledger.chunks(name)
             total += plan.comparison.rows
             tasks += [
@@ -237,14 +251,27 @@ class Transfer:
             ]
         tasks.sort(key=lambda task: -task.plan.comparison.rows)
         with _one_line():
-            for copied in copy_chunks(spark, tasks, self._parallel(spark, target)):
+            for copied in self._copied(spark, tasks, self._parallel(spark, target)):
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
                 self._listener.copied(copied, total)
         ledger.enter(REPLAY, line.epoch)
 
-    def _chunking(self) -> Any:
-        return replace(self._settings.matching, chunk_rows=self._settings.chunk_rows or 20_000)
+    def _copied(
+        self, spark: SparkSession, tasks: Sequence[CopyTask], parallel: int
+    ) -> Iterator[Copied]:
+        plain = [task for task in tasks if not task.plan.is_mapped]
+        yield from copy_chunks(spark, plain, parallel)
+        for _, of_table in groupby(tasks, key=lambda task: task.plan.source_name):
+            mapped = [task for task in of_table if task.plan.is_mapped]
+            for at in range(0, len(mapped), parallel):
+                yield from copy_mapped(spark, mapped[at : at + parallel])
+
+    def _cut(self, source: Reads, plan: TablePlan) -> list[Chunk]:
+        """Key ranges in the source's own order: the target need not share it."""
+        is_ordered = plan.read.key_width > 0 and all(column.order for column in plan.read.key)
+        read = replace(plan.comparison, source=plan.read, ordered=is_ordered)
+        return plan_chunks(source, read, Options(chunk_rows=self._settings.chunk_rows or 20_000))
 
     def _refuse_rows(self, target: Session, plan: TablePlan) -> None:
         table = table_sql(cast(Any, target).dialect, plan.target.tables[0])
@@ -268,7 +295,8 @@ class Transfer:
     def _replication(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Replication:
         origin = Offset.parse(line.origin)
         origins = {s: (mark.position, mark.committed_at) for s, mark in origin.marks.items()}
-        return Replication(self._settings, self._target, plans, origins, line.epoch)
+        settings = replace(self._settings, rules=self._rules)
+        return Replication(settings, self._target, plans, origins, line.epoch)
 
     def _replicate(self, spark: SparkSession, replication: Replication, *, once: bool) -> None:
         """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""

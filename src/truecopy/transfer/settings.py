@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from truecopy.mapping.choice import Choice
+from truecopy.mapping.plan import MappingRules
 from truecopy.model.table import TableName
 from truecopy.verify.options import Options
 
@@ -24,6 +25,7 @@ class Settings:
         exclude: Patterns of source tables to leave out.
         routes: Target tables by source table, where their names differ.
         matching: How columns are matched: renames, ignored columns, casts.
+        rules: What becomes of rows: routes, filters, transformers.
         connections: The most that are open to either side; 0 for one per core.
         annotation: The mark on every statement that is written.
     """
@@ -35,6 +37,7 @@ class Settings:
     exclude: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
     matching: Options = field(default_factory=Options)
+    rules: MappingRules = field(default_factory=MappingRules)
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW
     connections: int = 0
