@@ -16,7 +16,6 @@ from tests.transfer.simulation.lines import Lines
 from tests.transfer.simulation.rules import Broken, Case
 from tests.transfer.simulation.source import KEYS, Change, Source
 from tests.transfer.simulation.target import EVENT, ITEM, MARK, Target
-from truecopy.transfer.apply import PartStep
 from truecopy.transfer.ledger import Overtaken, PlannedChunk
 
 BOUNDS = 3, 6
@@ -34,6 +33,8 @@ class Hands(Protocol):
     source: Source
     target: Target
     lines: Lines
+    promised: list[Sequence[Change]]
+    """At most once: what progress says was written, and was not yet, or never will be."""
 
     def take_fault(self) -> str | None: ...
 
@@ -42,13 +43,22 @@ class ChunkDiffers(Exception):
     """What the target holds is not what was sent."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Where a part stands before a batch and after it. A part without a line is opened by the attempt, at `old`."""
+
+    part: str
+    old: str
+    new: str
+    is_open: bool = True
+
+
 @dataclass(eq=False)
 class Work:
     """A chunk or a step of a part; done when one of its attempts says so."""
 
     make: Callable[[], Iterator[None]]
-    part: str = ""
-    step: PartStep | None = None
+    step: Step | None = None
     is_done: bool = False
     was_overtaken: bool = False
     failures: int = 0
@@ -140,28 +150,30 @@ def _append(target: Target, rows: Sequence[int]) -> None:
         target.append(value, MARK)
 
 
-def apply_step(
-    hands: Hands, part: str, step: PartStep, changes: Sequence[Change], epoch: int
-) -> Iterator[None]:
+def apply_step(hands: Hands, step: Step, changes: Sequence[Change], epoch: int) -> Iterator[None]:
     """Mirrors `transfer.apply.Applying._apply`."""
     yield
+    if not step.is_open:
+        hands.lines.open_part(step.part, step.old, 0, epoch)
     if _is_apart(hands.case):
         with hands.target.transaction():
             write(hands, changes)
         yield
         with hands.target.transaction():
-            hands.lines.advance(part, step.old, step.new, step.committed_at, epoch)
+            hands.lines.advance(step.part, step.old, step.new, 0, epoch)
         return
     progress_first = hands.case.delivery == "at-most-once"
     with hands.target.transaction():
-        is_new = hands.lines.advance(part, step.old, step.new, step.committed_at, epoch)
+        is_new = hands.lines.advance(step.part, step.old, step.new, 0, epoch)
         if is_new and not progress_first:
             write(hands, changes)
     if is_new and progress_first:
+        hands.promised.append(changes)
         yield
         with hands.target.transaction():
-            hands.lines.refuse_late(part, step.new, epoch)
+            hands.lines.refuse_late(step.part, step.new, epoch)
             write(hands, changes)
+        hands.promised.remove(changes)
 
 
 def _is_apart(case: Case) -> bool:

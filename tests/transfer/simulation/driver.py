@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from tests.transfer.simulation.attempts import (
     BOUNDS,
     Attempt,
     Hands,
+    Step,
     Work,
     apply_step,
     copy_events,
@@ -21,11 +22,9 @@ from tests.transfer.simulation.store import Store
 from tests.transfer.simulation.target import EVENT, ITEM
 from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Chunk
-from truecopy.transfer.apply import PartStep
 from truecopy.transfer.ledger import Overtaken
-from truecopy.transfer.run import REPLAY, REPLICATE, SNAPSHOT
 
-CUTOVER, DONE = "cutover", "done"
+SNAPSHOT, REPLAY, REPLICATE, CUTOVER, DONE = "snapshot", "replay", "replicate", "cutover", "done"
 SLICES = 3
 RETRIES = 3
 
@@ -41,10 +40,15 @@ class World(Hands, Protocol):
 
 
 class Driver:
-    """One run of the task."""
+    """One run of the task.
+
+    Attributes:
+        is_late: It was replaced, and does not know; nor does it hear of reshards.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.is_late = False
         lines, case = world.lines, world.case
         self.serving = world.source.serving
         first = lines.find() is None
@@ -109,16 +113,15 @@ class Driver:
         """Mirrors `Transfer._copy`: two chunks at a time, until all are noted."""
         world = self._world
         self.works = []
-        makes: list[Callable[[], object]] = []
         items, events = world.lines.chunks(ITEM), world.lines.chunks(EVENT)
         if world.case.broken is Broken.POSITION_AFTER_FIRST_CHUNK and self._only_one_is_in():
             with world.target.transaction():
                 self.marks = self._start()
                 world.lines.set_origin(self.marks, self.epoch)
             self.begin_stream()
-        for chunk in items:
-            if chunk.copied is None:
-                makes.append(partial(copy_items, world, chunk, self.epoch))
+        makes: list[Callable[[], Iterator[None]]] = [
+            partial(copy_items, world, chunk, self.epoch) for chunk in items if chunk.copied is None
+        ]
         if events[0].copied is None:
             makes.append(partial(copy_events, world, self.epoch))
         if not makes:
@@ -126,7 +129,7 @@ class Driver:
             self.begin_stream()
             return
         world.rng.shuffle(makes)
-        self._launch([Work(make) for make in makes[:2]])  # type: ignore[arg-type]
+        self._launch([Work(make) for make in makes[:2]])
 
     def _only_one_is_in(self) -> bool:
         chunks = [*self._world.lines.chunks(ITEM), *self._world.lines.chunks(EVENT)]
@@ -149,7 +152,7 @@ class Driver:
     def _look(self) -> None:
         """Hears of a reshard sooner or later; goes over when the old shard is read, or cannot be read any more."""
         source = self._world.source
-        if self._world.rng.random() < 0.2:
+        if not self.is_late and self._world.rng.random() < 0.3:
             self.serving = source.serving
         if WHOLE in self.serving or WHOLE not in self.offset:
             return
@@ -161,10 +164,18 @@ class Driver:
             self.begin_stream()
             self.reached = dict(self.offset)
 
+    def log_ends(self) -> dict[str, int]:
+        """Where the logs of the source end by now."""
+        source = self._world.source
+        return {name: len(source.shards[name].log) for name in source.serving}
+
+    def has_reached(self, ends: Mapping[str, int]) -> bool:
+        return not self.works and all(
+            shard in self.offset and self.offset[shard] >= end for shard, end in ends.items()
+        )
+
     def is_drained(self) -> bool:
-        shards = self._world.source.shards
-        ends = {name: len(shards[name].log) for name in self._world.source.serving}
-        return not self.works and self.offset == ends
+        return self.has_reached(self.log_ends()) and self.offset.keys() == self.log_ends().keys()
 
     def _read(self) -> None:
         """Mirrors `Replication._apply`, up to where executors take over."""
@@ -189,13 +200,12 @@ class Driver:
         works = []
         for part, changes in found.items():
             step = self._step(part, shards[part])
-            if not _contains(str(self.reached[shards[part]]), step.old):
-                changes = [c for c in changes if not _contains(step.old, str(c[0]))]
-            if changes:
-                self._remember(shards[part], changes)
-                news = [change for _, change in changes]
-                make = partial(apply_step, world, part, step, news, self.epoch)
-                works.append(Work(make, part, step))
+            is_ahead = not _contains(str(self.reached[shards[part]]), step.old)
+            placed = [c for c in changes if not is_ahead or not _contains(step.old, str(c[0]))]
+            if placed:
+                self._remember(shards[part], placed)
+                news = [change for _, change in placed]
+                works.append(Work(partial(apply_step, world, step, news, self.epoch), step))
         if works:
             self._launch(works)
         else:
@@ -216,12 +226,16 @@ class Driver:
             return f"{shard}/s/{change.key % SLICES}"
         return f"{shard}/t/{EVENT if change.key is None else ITEM}"
 
-    def _step(self, part: str, shard: str) -> PartStep:
+    def _step(self, part: str, shard: str) -> Step:
+        end = str(self.ends[shard])
         if part not in self.progress:
             position = str(self.marks[shard])
+            if self._world.case.broken is Broken.OPENED_BY_ATTEMPTS:
+                return Step(part, position, end, is_open=False)
+            # Before any part of the batch is written: who goes on after a crash must see that this one is behind.
             self._world.lines.open_part(part, position, 0, self.epoch)
             self.progress[part] = position
-        return PartStep(self.progress[part], str(self.ends[shard]), 0)
+        return Step(part, self.progress[part], end)
 
     def _remember(self, shard: str, changes: list[tuple[int, Change]]) -> None:
         """Before they are written, since a driver that dies afterwards has no other way to know."""
@@ -233,7 +247,7 @@ class Driver:
     def _complete(self) -> None:
         for work in self.works:
             assert work.step is not None
-            self.progress[work.part] = work.step.new
+            self.progress[work.step.part] = work.step.new
         self.works = []
         self.offset = dict(self.ends)
         self.reached = dict(self.ends)

@@ -29,10 +29,23 @@ class Lines(Ledger):
             self._execute(f"UPDATE {table} SET epoch = 1")
         return TaskLine(line.phase, line.origin, 1)
 
+    def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
+        """Only the newest driver opens a line: under one of its own, an older one could go on writing."""
+        if self._broken is not Broken.OPENED_BY_ANYBODY:
+            self._refuse_older(epoch)
+        super().open_part(part, position, committed_at, epoch)
+
+    def _refuse_older(self, epoch: int) -> None:
+        if not self._fetch(f"SELECT 1 FROM {TASKS} WHERE task = ? AND epoch = ?", TASK, epoch):
+            raise Overtaken("another run has taken over")
+
     def set_origin(self, origin: Mapping[str, int], epoch: int) -> None:
         """Inside a transaction: the shards that are read from now on, and from where."""
         if not self._execute(
-            f"UPDATE {TASKS} SET origin = ? WHERE task = ? AND epoch = ?", json.dumps(origin), TASK, epoch
+            f"UPDATE {TASKS} SET origin = ? WHERE task = ? AND epoch = ?",
+            json.dumps(origin),
+            TASK,
+            epoch,
         ):
             raise Overtaken("another run has taken over")
 

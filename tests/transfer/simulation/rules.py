@@ -14,9 +14,17 @@ class Broken(Enum):
     STALE_ROW_OVERWRITES = "a chunk that comes late overwrites what is there"
     PROGRESS_APART = "progress moves in a transaction of its own, after the rows"
     NO_EPOCH = "a new driver does not take a new epoch"
-    KEYLESS_FROM_START = "rows without a key are replayed from the start of the copy, not from their snapshot"
+    KEYLESS_FROM_START = (
+        "rows without a key are replayed from the start of the copy, not from their snapshot"
+    )
     STREAM_REWOUND = "a stream begins again further back, and what the parts hold is not asked anew"
-    UNFENCED_ROWS = "at most once: the rows that follow the progress are written without looking again"
+    UNFENCED_ROWS = (
+        "at most once: the rows that follow the progress are written without looking again"
+    )
+    OPENED_BY_ATTEMPTS = (
+        "a part without a line gets it from the attempt that writes it, not before the batch"
+    )
+    OPENED_BY_ANYBODY = "a driver that was replaced can still open a line of progress"
     OPEN_LINES = "the lines of a shard that was left can still be written under"
     SET_FOR_COUNT = "the reverify store forgets a key, not the changes that were compared"
     UNSEEN_REVERIFIED = "a change counts as compared before the source shows it"

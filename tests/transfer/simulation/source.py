@@ -45,7 +45,9 @@ class Shard:
             return True
         return (number % KEYS < KEYS // 2) == (self.name == HALVES[0])
 
-    def commit(self, changes: Iterable[Change], *, is_visible: bool, origin: int | None = None) -> None:
+    def commit(
+        self, changes: Iterable[Change], *, is_visible: bool, origin: int | None = None
+    ) -> None:
         self.log.append(Commit(tuple(changes), False, origin))
         if is_visible:
             self.show(self.log[-1])
@@ -87,7 +89,12 @@ class Shard:
 
 
 class Source:
-    """The shards, and who may write."""
+    """The shards, and who may write.
+
+    Attributes:
+        was_mixed: The new shards got replicated transactions after writes of their own: who comes from the old
+            one gets some of them twice.
+    """
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -95,6 +102,7 @@ class Source:
         self.shards = {WHOLE: Shard(WHOLE)}
         self.serving: tuple[str, ...] = (WHOLE,)
         self.is_locked = False
+        self.was_mixed = False
         for _ in range(rng.randint(0, 6)):
             self.write()
         self.show_all()
@@ -167,6 +175,7 @@ class Source:
         locked = {change.key for commit in new.hidden() for change in commit.changes}
         if key not in locked and old.rows.get(key) == new.rows.get(key):
             self._values += 1
+            self.was_mixed = True
             old.commit([Change(key, self._values)], is_visible=True)
             self._replicate(len(old.log), old.log[-1])
 
@@ -193,7 +202,9 @@ class Source:
         return {key: value for key, value in found.items() if value is not None}
 
     def events(self) -> list[int]:
-        return sorted(e for n in self.serving for e in self.shards[n].events(len(self.shards[n].log)))
+        return sorted(
+            e for n in self.serving for e in self.shards[n].events(len(self.shards[n].log))
+        )
 
     def events_at(self) -> tuple[list[int], dict[str, int]]:
         """The rows without a key in a snapshot whose position is known exactly, and that position."""

@@ -57,10 +57,10 @@ class Target:
     # The protocol that the ledger asks for
 
     def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement.sql, statement.values).fetchall()  # type: ignore[arg-type]
+        return self._connection.execute(statement.sql, statement.values).fetchall()
 
     def execute(self, statement: Statement) -> int:
-        return self._connection.execute(statement.sql, statement.values).rowcount  # type: ignore[arg-type]
+        return self._connection.execute(statement.sql, statement.values).rowcount
 
     def begin(self) -> None:
         self._connection.execute("BEGIN")
@@ -98,7 +98,7 @@ class Target:
         self._note(None, value, mark)
 
     def _note(self, *written: object) -> None:
-        self._connection.execute("INSERT INTO log (k, v, mark) VALUES (?, ?, ?)", written)  # type: ignore[arg-type]
+        self._connection.execute("INSERT INTO log (k, v, mark) VALUES (?, ?, ?)", written)
 
     def log(self, after: int = 0, most: int = -1) -> list[Logged]:
         found = self._connection.execute(
