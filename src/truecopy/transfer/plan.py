@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from truecopy.mapping.plan import TableMapping, TargetColumn
+from truecopy.mapping.plan import Constant, Masked, TableMapping, TargetColumn
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table
-from truecopy.model.types import Integer, Text, Type, Unsupported, type_name
+from truecopy.model.types import Decimal, Integer, Text, Type, Unsupported, type_name
 from truecopy.verify.matching import Comparison, match_tables
 from truecopy.verify.options import Options
+
+_LONGEST_NAME = 255
+"""Of a table with its schema, and of other texts that are the same in every row."""
 
 
 @dataclass(frozen=True)
@@ -151,17 +154,23 @@ def chosen_columns(mapping: TableMapping, source: Table) -> Table:
 def _arriving(column: TargetColumn) -> Column:
     if column.like is not None:
         return replace(column.like, name=column.name, generated=False)
-    return Column(column.name, column.type, _declaration(column.type), column.nullable)
+    return Column(column.name, column.type, _declaration(column), column.nullable)
 
 
-def _declaration(kind: Type) -> str:
-    """How most engines declare a type; a computed column has no declaration of its own."""
-    match kind:
-        case Integer():
-            return "bigint"
-        case Text():
+def _declaration(column: TargetColumn) -> str:
+    """How most engines declare what a computed column holds; one that may be in a key has a length."""
+    match column.type, column.origin:
+        case Text(), Masked(length=length):
+            return f"varchar({length})"
+        case Text(), Constant(text):
+            return f"varchar({max(_LONGEST_NAME, len(text or ''))})"
+        case Text(), _:
             return "text"
-        case _:
+        case Integer(), _:
+            return "bigint"
+        case Decimal(scale), _ if scale is not None:
+            return f"decimal(38,{scale})"
+        case kind, _:
             return type_name(kind)
 
 
