@@ -45,12 +45,12 @@ class ChunkDiffers(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """Where a part stands before a batch and after it. A part without a line is opened by the attempt, at `old`."""
+    """Where a part stands before a batch and after it. One that has no line yet gets it from the attempt, at `old`."""
 
     part: str
     old: str
     new: str
-    is_open: bool = True
+    is_open: bool
 
 
 @dataclass(eq=False)

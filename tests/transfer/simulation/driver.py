@@ -72,13 +72,16 @@ class Driver:
 
     def begin_stream(self) -> None:
         """Mirrors `Replication.__init__` and `Replication.positions`."""
-        progress, self.snapshots = self._world.lines.read()
-        self.progress = progress
+        lines = self._world.lines
+        if self._world.case.broken is not Broken.NO_LINE_OF_SHARD:
+            # It stands for the parts that have no line yet: who goes on must not begin behind their first change.
+            for shard, mark in self.marks.items():
+                lines.open_part(f"{shard}/shard", str(mark), 0, self.epoch)
+        self.progress, self.snapshots = lines.read()
         self.offset = dict(self.marks)
         for shard in self.marks:
-            lines = [int(at) for part, at in progress.items() if part.split("/")[0] == shard]
-            if lines:
-                self.offset[shard] = min(lines)
+            stands = [int(at) for part, at in self.progress.items() if _shard_of(part) == shard]
+            self.offset[shard] = min(stands, default=self.offset[shard])
         rewound = self._world.case.broken is Broken.STREAM_REWOUND and hasattr(self, "reached")
         if not rewound:
             self.reached = dict(self.offset)
@@ -227,15 +230,10 @@ class Driver:
         return f"{shard}/t/{EVENT if change.key is None else ITEM}"
 
     def _step(self, part: str, shard: str) -> Step:
-        end = str(self.ends[shard])
-        if part not in self.progress:
-            position = str(self.marks[shard])
-            if self._world.case.broken is Broken.OPENED_BY_ATTEMPTS:
-                return Step(part, position, end, is_open=False)
-            # Before any part of the batch is written: who goes on after a crash must see that this one is behind.
-            self._world.lines.open_part(part, position, 0, self.epoch)
-            self.progress[part] = position
-        return Step(part, self.progress[part], end)
+        """A part without a line had no change so far, and gets one where the batch begins."""
+        is_open = part in self.progress
+        old = self.progress[part] if is_open else str(self.reached[shard])
+        return Step(part, old, str(self.ends[shard]), is_open)
 
     def _remember(self, shard: str, changes: list[tuple[int, Change]]) -> None:
         """Before they are written, since a driver that dies afterwards has no other way to know."""
@@ -251,12 +249,27 @@ class Driver:
         self.works = []
         self.offset = dict(self.ends)
         self.reached = dict(self.ends)
+        if self._world.rng.random() < 0.3:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Mirrors `Replication.settle`: parts that had no change come to where the others are."""
+        with self._world.target.transaction():
+            for part, old in self.progress.items():
+                reached = self.reached.get(_shard_of(part))
+                if reached is not None and int(old) < reached:
+                    self._world.lines.advance(part, old, str(reached), 0, self.epoch)
+                    self.progress[part] = str(reached)
 
     def has_applied(self, shard: str, position: int) -> bool:
         """Whether a change is in the target, so that comparing it makes sense."""
         if shard not in self.offset:
             return shard == WHOLE  # everything of a shard that was left is in, or comes again
         return self.offset[shard] >= position
+
+
+def _shard_of(part: str) -> str:
+    return part.split("/", maxsplit=1)[0]
 
 
 def _contains(a: str, b: str) -> bool:
