@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,32 +13,50 @@ import pytest
 import truecopy.transfer.run as running
 from tests.servers import Database
 from truecopy.engines import connect
+from truecopy.mapping.plan import MappingRules, plan_tables
+from truecopy.mapping.plan import plan_table as mapping_of
+from truecopy.mapping.transformers import inferred_by
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.position import contains, parse_position
-from truecopy.transfer.plan import TablePlan, may_be_sliced
+from truecopy.transfer.plan import TablePlan, plan_table
 from truecopy.transfer.proof.observed import observed, positions_after
 from truecopy.transfer.proof.store import ReverifyStore, open_store
 from truecopy.transfer.proof.verifier import Scene, Verifier
 from truecopy.transfer.replicate import Replication
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
-from truecopy.verify.matching import Comparison, Pairing, match
-from truecopy.verify.options import Options
+from truecopy.verify.matching import Comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+NO_RULES = MappingRules()
+
+
+def plan_of(comparison: Comparison) -> TablePlan:
+    """The plan of a table whose rows arrive as they are."""
+    (table,) = comparison.source_tables
+    ends = comparison.source.endpoint, comparison.target.endpoint
+    return plan_table(mapping_of(table), ends[0], table, ends[1], comparison.target_table)
 
 
 class Proving:
     """One task from a source to a target, whose batches verifiers hear of."""
 
     def __init__(
-        self, spark: SparkSession, source: Database, target: Database, task: str = "proven"
+        self,
+        spark: SparkSession,
+        source: Database,
+        target: Database,
+        task: str = "proven",
+        rules: MappingRules = NO_RULES,
     ) -> None:
         self.spark = spark
         self.source = source
         self.target = target
-        self.settings = Settings(task, source.url, target.url, chunk_rows=500)
+        self.settings = Settings(task, source.url, target.url, chunk_rows=500, rules=rules)
+        self.rules = replace(rules, infer=inferred_by(spark))
         self.verifiers: list[Verifier] = []
         self._applied: dict[str, str] = {}
 
@@ -48,14 +67,12 @@ class Proving:
         ):
             one: Any = here
             other: Any = there
+            tables = [one.describe(name) for name in one.tables()]
             found = {}
-            for name in one.tables():
-                onto = other.find(name.table)
-                comparison = match(here, there, Pairing((name,), onto), Options())
-                assert isinstance(comparison, Comparison)
-                key = tuple(column.name for column in comparison.target.key)
-                plan = TablePlan(comparison, may_be_sliced(comparison.target_table, key))
-                found[str(name)] = plan
+            for table, mapping in zip(tables, plan_tables(tables, self.rules), strict=True):
+                onto = other.describe(other.find(mapping.target.table))
+                ends = here.endpoint, there.endpoint
+                found[str(table.name)] = plan_table(mapping, ends[0], table, ends[1], onto)
         return found
 
     def scene(self) -> Scene:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.engines.places import (
     own_relation,
 )
 from tests.servers import Database
+from tests.transfer.proving import plan_of
 from truecopy.engines.protocols import FingerprintsKeys
 from truecopy.model.relation import WHOLE, Key
 from truecopy.transfer.plan import TablePlan
@@ -39,7 +40,7 @@ def test_a_fingerprint_by_key_is_that_of_the_row(place: Open, engine: str) -> No
     here = place(engine, "source")
     fill_all_types(here)
     with here.session() as session:
-        assert isinstance(session, FingerprintsKeys)
+        assert isinstance(cast(object, session), FingerprintsKeys)
         relation = own_relation(session, described(session, "t"))
         every = rows_of(session.fingerprints(relation, WHOLE))
         keys: list[Key] = [row[:-1] for row in every]
@@ -76,9 +77,9 @@ def test_a_key_that_matches_nothing_on_both_sides_is_not_taken_for_equal(
     assert seen.differing == []
     there.execute("UPDATE t SET v = 'damaged'")
     assert sorted(look(plan, packed, keys, None).differing) == sorted(packed)
-    assert {one.columns for one in mismatches(plan, keys)} == {("v",)}
+    assert {one.columns for one in mismatches(plan, keys, None)} == {("v",)}
     there.execute("DELETE FROM t")
-    assert {one.kind for one in mismatches(plan, keys)} == {"missing"}
+    assert {one.kind for one in mismatches(plan, keys, None)} == {"missing"}
 
 
 def test_a_collation_that_ignores_case_answers_with_other_rows_too(
@@ -113,7 +114,7 @@ def copied(
         comparison = matched(here, first, there, second)
         reader: Any = here
         load(there, comparison.target, reader.rows(comparison.source, WHOLE))
-    return TablePlan(comparison, sliced=True)
+    return plan_of(comparison)
 
 
 def plan_keys(plan: TablePlan) -> list[Key]:

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 
 from truecopy.model.change import Definition
-from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.relation import Relation
-from truecopy.model.table import Column, TableName
+from truecopy.model.table import Column
 from truecopy.model.types import Binary, Decimal, Integer, Text, Type, Uuid
 from truecopy.transfer.proof.keys import KeyForm, key_form, pack, packed_keys, unpack
 from truecopy.transfer.proof.shrinking import ShrinkRules, shrink
@@ -64,7 +62,7 @@ def test_a_change_that_is_not_applied_yet_is_not_looked_at(tmp_path: Path) -> No
 def test_a_row_that_never_comes_right_does_not_keep_others_waiting(tmp_path: Path) -> None:
     with store(tmp_path) as kept:
         kept.add({"a": pa.array(["1", "2", "3"])})
-        seen = []
+        seen: list[str] = []
         for _ in range(3):
             (taken,) = kept.take(1)
             seen += taken.packed
@@ -172,14 +170,7 @@ def test_keys_are_kept_in_the_agreed_form(
 def test_the_key_of_a_log_may_be_in_another_order() -> None:
     columns = tuple(Column(name, Integer(), "int") for name in ("x", "a", "b"))
     definition = Definition("t", columns, key=("b", "a"))
-    relation = Relation(
-        parse_endpoint("sqlite:///x.db"),
-        (TableName(None, "t"),),
-        (columns[1], columns[2], columns[0]),
-        (Integer(), Integer(), Integer()),
-        2,
-    )
-    form = key_form(relation, definition)
+    form = key_form(("a", "b"), (Integer(), Integer()), definition)
     assert unpack(packed_keys(pa.array([["2", "1"]]), form).to_pylist()) == [("1", "2")]
 
 

@@ -20,7 +20,8 @@ from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Relation
 from truecopy.transfer.plan import TablePlan
-from truecopy.transfer.proof.verifier import DIGEST, Mismatch, Outcome, Scene
+from truecopy.transfer.proof.mapped import compare_mapped
+from truecopy.transfer.proof.verifier import DIGEST, SHOWN, Mismatch, Outcome, Scene
 from truecopy.verify.compare import by_meaning
 
 
@@ -48,7 +49,7 @@ class ChecksumVerifier:
         return self._not_yet()
 
     def finish(self) -> Outcome:
-        return compare_digests(self.name, self._scene, list(self._scene.plans.values()))
+        return compare_whole(self.name, self._scene, list(self._scene.plans.values()))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -57,31 +58,40 @@ class ChecksumVerifier:
         return Outcome(self.name, reason="it compares whole tables once writers are locked out")
 
 
-def compare_digests(name: str, scene: Scene, plans: Sequence[TablePlan]) -> Outcome:
-    """Compares whole tables, one Spark task each where there are several."""
+def compare_whole(name: str, scene: Scene, plans: Sequence[TablePlan]) -> Outcome:
+    """Compares whole tables: by a digest in each database, or through Spark where rows are mapped."""
     began = time.monotonic()
+    by_digest = [plan for plan in plans if not plan.is_mapped]
+    rows, found = 0, list[Mismatch]()
+    for plan, (source, target) in zip(by_digest, _all_digests(scene, by_digest), strict=True):
+        rows += source.count
+        if source != target:
+            found.append(_mismatch(plan, source, target))
+    mapped = compare_mapped(scene, [plan for plan in plans if plan.is_mapped], SHOWN)
+    return Outcome(
+        name,
+        tables=len(plans),
+        rows=rows + mapped.rows,
+        found=len(found) + mapped.found,
+        mismatches=(*found, *mapped.mismatches)[:SHOWN],
+        seconds=time.monotonic() - began,
+        reason="" if plans else "the task carries no table",
+    )
+
+
+def _all_digests(scene: Scene, plans: Sequence[TablePlan]) -> list[tuple[Digest, Digest]]:
+    """One Spark task for each table where there are several."""
     if scene.spark is None or len(plans) < 2:
         pairs = [_digests(plans, number) for number in range(len(plans))]
     else:
         numbers = scene.spark.sparkContext.parallelize(range(len(plans)), len(plans))
         pairs = numbers.map(partial(_digests, list(plans))).collect()
-    rows, found = 0, []
-    for plan, pair in zip(plans, pairs, strict=True):
+    found = []
+    for pair in pairs:
         if isinstance(pair, TruecopyError):
             raise pair
-        source, target = pair
-        rows += source.count
-        if source != target:
-            found.append(_mismatch(plan, source, target))
-    return Outcome(
-        name,
-        tables=len(plans),
-        rows=rows,
-        found=len(found),
-        mismatches=tuple(found),
-        seconds=time.monotonic() - began,
-        reason="" if plans else "the task carries no table",
-    )
+        found.append(pair)
+    return found
 
 
 def _digests(plans: Sequence[TablePlan], number: int) -> tuple[Digest, Digest] | TruecopyError:

@@ -14,6 +14,7 @@ from typing import cast
 from truecopy.engines import pool
 from truecopy.engines.protocols import Digests, Reads
 from truecopy.model.errors import UsageError
+from truecopy.transfer.proof.mapped import differing, is_looked_up
 from truecopy.transfer.proof.store import ReverifyStore
 from truecopy.transfer.proof.verifier import Scene
 from truecopy.verify import runner
@@ -29,32 +30,32 @@ ROWS_WITHOUT_SPARK = 200_000
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass saw: how many tables and rows, and how many rows to look at again.
-
-    Attributes:
-        keyless: Tables whose rows have no name to look at again: only a digest while nobody writes
-            can tell of them.
-    """
+    """What a pass saw: how many tables and rows, and how many rows to look at again."""
 
     tables: int
     rows: int
     suspects: int
-    keyless: tuple[str, ...] = ()
 
 
 def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = None) -> Passed:
-    """Compares all rows of the tables that have a key."""
+    """Compares all rows of the tables whose rows can be looked at again."""
     live = replace(options or Options(), live=True, limit=None, sample=None)
-    plans = [plan for plan in scene.plans.values() if plan.source.key_width]
-    keyless = [name for name, plan in scene.plans.items() if not plan.source.key_width]
+    looked_up = [plan for plan in scene.plans.values() if is_looked_up(plan)]
+    plans = [plan for plan in looked_up if not plan.is_mapped]
     rows = suspects = 0
+    for plan in looked_up:
+        for count, differences in differing(scene, [plan]) if plan.is_mapped else ():
+            rows += count
+            keys = sorted({difference.key for difference in from_arrow(differences)})
+            suspects += len(keys)
+            store.add_keys(plan.source_name, keys)
     for result in _results(scene, [plan.comparison for plan in plans], live):
         rows += result.source.count
         if result.found:
             keys = sorted({difference.key for difference in from_arrow(result.table)})
             suspects += len(keys)
             store.add_keys(plans[result.comparison].source_name, keys)
-    return Passed(len(plans), rows, suspects, tuple(keyless))
+    return Passed(len(looked_up), rows, suspects)
 
 
 def _results(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -20,10 +21,12 @@ import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import TRUNCATE
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.proof.checksum import compare_digests
+from truecopy.transfer.proof.checksum import compare_whole
 from truecopy.transfer.proof.digest_pass import Passed, digest_pass
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
+from truecopy.transfer.proof.mapped import is_looked_up, source_key
 from truecopy.transfer.proof.reverify import Reverification
 from truecopy.transfer.proof.shrinking import ShrinkRules, Shrunk
 from truecopy.transfer.proof.store import REACHED, ReverifyStore
@@ -63,6 +66,9 @@ class InlineVerifier:
         self._pass_due = resumed
 
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
+        if pc.index(changes.column("kind"), TRUNCATE).as_py() >= 0:
+            self._pass_due = True  # which rows went, no log says
+            changes = changes.filter(pc.not_equal(changes.column("kind"), TRUNCATE))
         keys: dict[str, pa.Array] = {}
         for schema_id in pc.unique(changes.column("schema_id")).to_pylist():
             some = changes.filter(pc.equal(changes.column("schema_id"), schema_id))
@@ -94,11 +100,11 @@ class InlineVerifier:
     def finish(self) -> Outcome:
         began = time.monotonic()
         looked = self._reverification.finish()
-        by_digest = [plan for plan in self._scene.plans.values() if not plan.source.key_width]
-        whole = compare_digests(self.name, self._scene, by_digest)
-        found = (*looked.mismatches, *whole.mismatches)
+        others = [plan for plan in self._scene.plans.values() if not is_looked_up(plan)]
+        whole = compare_whole(self.name, self._scene, others)
         rows = self._store.verified + len(looked.mismatches) + whole.rows + self._first_compared()
-        return self._outcome(began, rows, found)
+        outcome = self._outcome(began, rows, (*looked.mismatches, *whole.mismatches))
+        return replace(outcome, found=len(looked.mismatches) + whole.found)
 
     def close(self) -> None:
         self._store.close()
@@ -133,12 +139,14 @@ class InlineVerifier:
                 self._pass_due = False
 
     def _form(self, table: str, schema_id: str) -> KeyForm | None:
-        """How keys of a definition are kept; None for tables that are not the task's, or have no key."""
+        """How keys of a definition are kept; None for tables that are not the task's, or compared whole."""
         if schema_id not in self._forms:
             plan = self._scene.plans.get(table)
-            keyed = plan is not None and plan.source.key_width and schema_id
+            kept = plan is not None and schema_id and is_looked_up(plan)
             self._forms[schema_id] = (
-                key_form(plan.source, self._definitions.find(schema_id)) if plan and keyed else None
+                key_form(source_key(plan), plan.source.key_types, self._definitions.find(schema_id))
+                if plan is not None and kept
+                else None
             )
         return self._forms[schema_id]
 

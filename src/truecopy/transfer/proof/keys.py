@@ -9,6 +9,7 @@ Kept, a key is one text: its parts between separators. All of this works on whol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from truecopy.model.change import Definition
 from truecopy.model.errors import UsageError
-from truecopy.model.relation import Key, Relation
+from truecopy.model.relation import Key
 from truecopy.model.text import canonical_text, readable_text
 from truecopy.model.types import Binary, Bits, Type
 
@@ -40,25 +41,31 @@ class KeyForm:
     agreed: tuple[Type, ...]
 
 
-def key_form(relation: Relation, definition: Definition) -> KeyForm:
-    """Matches the key that changes are logged by with that of one side of a comparison, by name."""
+def key_form(key: Sequence[str], types: tuple[Type, ...], definition: Definition) -> KeyForm:
+    """Matches the key that changes are logged by with that of a comparison.
+
+    Args:
+        key: Names of the comparison's key, as the logged table has them.
+        types: On which the comparison agreed for them.
+        definition: What the changes were logged under.
+    """
     names = [name.lower() for name in definition.key]
-    for column in relation.key:
-        if column.name.lower() not in names:
+    for name in key:
+        if name.lower() not in names:
             raise UsageError(
                 f"changes of {definition.table} are keyed by {', '.join(definition.key) or 'nothing'}, and its rows"
-                f" are compared by {column.name}: give both the same key"
+                f" are compared by {name}: give both the same key"
             )
-    places = tuple(names.index(column.name.lower()) for column in relation.key)
+    places = tuple(names.index(name.lower()) for name in key)
     own = tuple(definition.columns[definition.key_places[place]].type for place in places)
-    return KeyForm(places, own, relation.key_types)
+    return KeyForm(places, own, types)
 
 
 def packed_keys(lists: pa.ChunkedArray | pa.Array, form: KeyForm) -> pa.Array:
     """Keys as a log gives them (a list of texts each) as the texts that are kept."""
     whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     columns = [
-        _restated(pc.list_element(whole, place), own, agreed)
+        restated(pc.list_element(whole, place), own, agreed)
         for place, own, agreed in zip(form.places, form.own, form.agreed, strict=True)
     ]
     return pack(columns)
@@ -80,6 +87,15 @@ def unpack(packed: list[str]) -> list[Key]:
     return [tuple(map(_unescaped, text.split(_SEPARATOR))) for text in packed]
 
 
+def restated(texts: pa.Array, own: Type, agreed: Type) -> pa.Array:
+    """Texts of one type as those of another; each value once, since this is rare."""
+    if own == agreed:
+        return texts
+    coded = pc.dictionary_encode(texts)
+    values = [canonical_text(_value(text, own), agreed) for text in coded.dictionary.to_pylist()]
+    return pc.take(pa.array(values, pa.string()), coded.indices)
+
+
 def _unescaped(part: str) -> str | None:
     if part == _NULL:
         return None
@@ -87,15 +103,6 @@ def _unescaped(part: str) -> str | None:
         for character, replacement in reversed(_ESCAPED):
             part = part.replace(replacement, character)
     return part
-
-
-def _restated(texts: pa.Array, own: Type, agreed: Type) -> pa.Array:
-    """Texts of one type as those of another; each value once, since this is rare."""
-    if own == agreed:
-        return texts
-    coded = pc.dictionary_encode(texts)
-    values = [canonical_text(_value(text, own), agreed) for text in coded.dictionary.to_pylist()]
-    return pc.take(pa.array(values, pa.string()), coded.indices)
 
 
 def _value(text: str, own: Type) -> object:

@@ -16,6 +16,7 @@ from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.relation import Key, Relation
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.keys import pack
+from truecopy.transfer.proof.mapped import rows_arriving
 from truecopy.transfer.proof.verifier import DIFFERS, Mismatch
 from truecopy.verify.compare import by_meaning, only_keys
 from truecopy.verify.differences import differing_columns, judge, rows_of
@@ -47,6 +48,10 @@ def look(
     plan: TablePlan, packed: Sequence[str], keys: Sequence[Key], spark: SparkSession | None
 ) -> Seen:
     """The fingerprints of some rows, the source's read before the target's."""
+    if plan.is_mapped:
+        rows = rows_arriving(spark, plan, by_meaning(plan.source), keys)
+        source = _by_key(plan.source.key_width, packed, rows)
+        return Seen(source, target_prints(plan, packed, keys))
     size = KEYS_PER_TASK
     parts = [(packed[at : at + size], keys[at : at + size]) for at in range(0, len(keys), size)]
     if spark is None or len(keys) <= KEYS_WITHOUT_SPARK:
@@ -60,12 +65,10 @@ def look(
             if isinstance(outcome, TruecopyError):
                 raise outcome
             seen.append(outcome)
-    source: Prints = {}
-    target: Prints = {}
-    for one in seen:
-        source |= one.source
-        target |= one.target
-    return Seen(source, target)
+    return Seen(
+        {key: value for one in seen for key, value in one.source.items()},
+        {key: value for one in seen for key, value in one.target.items()},
+    )
 
 
 def target_prints(plan: TablePlan, packed: Sequence[str], keys: Sequence[Key]) -> Prints:
@@ -73,12 +76,15 @@ def target_prints(plan: TablePlan, packed: Sequence[str], keys: Sequence[Key]) -
     return _prints(by_meaning(plan.target), packed, keys)
 
 
-def mismatches(plan: TablePlan, keys: Sequence[Key]) -> list[Mismatch]:
+def mismatches(plan: TablePlan, keys: Sequence[Key], spark: SparkSession | None) -> list[Mismatch]:
     """How these rows differ now, column by column; equal ones give nothing."""
     left, right = by_meaning(plan.source), by_meaning(plan.target)
     with ThreadPoolExecutor(1, "target") as beside:
         later = beside.submit(_rows, right, keys)
-        here = _rows(left, keys)
+        if plan.is_mapped:
+            here = rows_arriving(spark, plan, left, keys).drop_columns(["fingerprint"])
+        else:
+            here = _rows(left, keys)
         found = judge(rows_of(here), rows_of(later.result()), left.types, left.key_width, 0.0)
     names = plan.comparison.column_names
     return [
@@ -119,11 +125,15 @@ def _prints(relation: Relation, packed: Sequence[str], keys: Sequence[Key]) -> P
                 f"rows of {relation.endpoint} cannot be looked at one by one: choose the verifier checksum"
             )
         found = session.fingerprints_by_key(relation, keys)
-    columns = [found.column(i) for i in range(relation.key_width)]
-    names = pack(columns).to_pylist() if found.num_rows else []
+    return _by_key(relation.key_width, packed, found)
+
+
+def _by_key(width: int, packed: Sequence[str], rows: pa.Table) -> Prints:
+    """The fingerprints of rows whose first columns are the key, by packed key."""
+    names = pack([rows.column(i) for i in range(width)]).to_pylist() if rows.num_rows else []
     prints: Prints = dict.fromkeys(packed)
     # Sums: should a key be none, both sides must have as many rows of it.
-    for name, value in zip(names, found.column("fingerprint").to_pylist(), strict=True):
+    for name, value in zip(names, rows.column("fingerprint").to_pylist(), strict=True):
         if name in prints:
             prints[name] = (prints[name] or 0) + value
     return prints

@@ -39,7 +39,7 @@ def observed(apply: Apply, verifiers: Sequence[Verifier]) -> Apply:
 
 def changed_keys(batch: DataFrame) -> pa.Table:
     """The keys of a batch, as `Verifier.observe` wants them."""
-    found: pa.Table = batch.select("table", "schema_id", "key").toArrow()
+    found: pa.Table = batch.select("table", "schema_id", "kind", "key").toArrow()
     return found
 
 

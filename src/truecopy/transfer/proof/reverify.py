@@ -131,7 +131,7 @@ class Reverification:
         if not wrong:
             return []
         keys = dict(zip(unpack(list(wrong)), wrong, strict=True))
-        found = mismatches(plan, list(keys))
+        found = mismatches(plan, list(keys), self._scene.spark)
         different = {keys[one.key] for one in found}
         self._store.subtract(taken, [key for key in wrong if key not in different])
         self._store.put_back(taken, list(different))

@@ -32,6 +32,7 @@ from truecopy.stream.offset import clip, has_reached
 from truecopy.stream.removal import remove_from
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
+from truecopy.transfer.proof.mapped import is_looked_up
 from truecopy.transfer.proof.store import ReverifyStore
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
@@ -223,10 +224,11 @@ class TargetVerifier:
         for schema_id in pc.unique(keyed.column("schema_id")).to_pylist():
             some = keyed.filter(pc.equal(keyed.column("schema_id"), schema_id))
             plan = self._plan(some.column("table")[0].as_py())
-            if plan.target.key_width:
+            if is_looked_up(plan):
                 if schema_id not in self._forms:
                     definition = self._definitions.find(schema_id)
-                    self._forms[schema_id] = key_form(plan.target, definition)
+                    names = [column.name for column in plan.target.key]
+                    self._forms[schema_id] = key_form(names, plan.target.key_types, definition)
                 packed = packed_keys(some.column("key"), self._forms[schema_id])
                 found.append((plan.source_name, packed))
         return found

@@ -139,7 +139,7 @@ class Verifier(Protocol):
         """Hears of a batch of the source's changes (`observed.changed_keys`) before it is applied.
 
         Args:
-            changes: Columns `table`, `schema_id` and `key`.
+            changes: Columns `table`, `schema_id`, `kind` and `key`.
             reached: The position after the batch, by shard.
         """
         ...
