@@ -14,7 +14,9 @@ from typer.exceptions import TyperException
 from truecopy import spark as spark_settings
 from truecopy.cli.check import check
 from truecopy.cli.demo import demo
+from truecopy.cli.pause import pause, resume, throttle
 from truecopy.cli.run import run
+from truecopy.cli.status import status
 from truecopy.cli.stream import stream
 from truecopy.cli.task import task_app
 from truecopy.cli.token import token_app
@@ -35,6 +37,10 @@ app.command()(verify)
 app.command()(stream)
 app.command()(check)
 app.command()(run)
+app.command()(status)
+app.command()(pause)
+app.command()(resume)
+app.command()(throttle)
 app.command()(demo)
 app.add_typer(token_app)
 app.add_typer(task_app)

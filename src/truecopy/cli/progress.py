@@ -13,18 +13,18 @@ from truecopy.verify.compare import ChunkResult
 from truecopy.verify.matching import Comparison
 from truecopy.verify.verification import Listener, Silence
 
-_errors = Console(stderr=True, highlight=False)
+ERRORS = Console(stderr=True, highlight=False)
 
 
 def say(message: str) -> None:
     """One line beside the result."""
-    _errors.print(message, soft_wrap=True, markup=False)
+    ERRORS.print(message, soft_wrap=True, markup=False)
 
 
 @contextmanager
 def progress_listener() -> Iterator[Listener]:
     """A listener that draws on standard error if that is a terminal."""
-    if not _errors.is_terminal:
+    if not ERRORS.is_terminal:
         yield Silence()
         return
     columns = (
@@ -34,7 +34,7 @@ def progress_listener() -> Iterator[Listener]:
         _Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_errors, transient=True) as progress:
+    with Progress(*columns, console=ERRORS, transient=True) as progress:
         yield _Drawing(progress)
 
 

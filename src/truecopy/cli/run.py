@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from truecopy.cli.progress import say
+from truecopy.cli.progress import ERRORS, say
+from truecopy.cli.transfer_progress import transfer_progress
 from truecopy.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ def run(
 
     if snapshot_only and until_caught_up:
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
-    transfer = Transfer(transfer_settings(load_task(task)), Listener(said=say))
-    report = transfer.run(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
+    settings = transfer_settings(load_task(task))
+    with transfer_progress(ERRORS) as progress:
+        transfer = Transfer(settings, Listener(said=say, progress=progress))
+        report = transfer.run(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
     if json_:
         json.dump(_document(report), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from truecopy.model.errors import UsageError
 from truecopy.tasks.ends import Address
 from truecopy.tasks.file import Task
+from truecopy.tasks.sections import Throttle
+from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.webhook import Hook
 from truecopy.verify.options import Options
 
 
@@ -33,6 +36,20 @@ def transfer_settings(task: Task) -> Settings:
         rules=task.mapping_rules(),
         delivery=task.delivery,
         consistency=task.consistency,
-        connections=task.throttle.connections or 0,
+        limits=transfer_limits(task.throttle),
+        hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,
         master=task.spark.master,
+    )
+
+
+def transfer_limits(throttle: Throttle) -> Limits:
+    """What a task's `throttle` section says."""
+    return Limits(
+        rate=throttle.rate or 0,
+        connections=throttle.connections or 0,
+        statement_seconds=throttle.statement_seconds,
+        replicas=tuple(replica.text for replica in throttle.replicas),
+        max_lag=throttle.max_lag,
+        hours=throttle.hours,
+        timezone=throttle.timezone,
     )

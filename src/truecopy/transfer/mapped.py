@@ -19,16 +19,23 @@ from truecopy.mapping.typed import converted_sql
 from truecopy.sparksql.dialect import quote
 from truecopy.transfer.ledger import Overtaken
 from truecopy.transfer.plan import TablePlan
-from truecopy.transfer.snapshot import Copied, CopyTask, write_chunk
+from truecopy.transfer.snapshot import Copied, CopyTask, Paced, write_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DONE = "table string, rows long, seconds double, verify_seconds double"
+_DONE = "table string, rows long, seconds double, verify_seconds double, read_seconds double"
 
 
-def copy_mapped(spark: SparkSession, tasks: Sequence[CopyTask]) -> Iterator[Copied]:
-    """Copies chunks of one table."""
+def copy_mapped(spark: SparkSession, pace: Paced) -> Iterator[Copied]:
+    """Copies chunks of one table, each in a lane of its own."""
+    while group := pace.next_group(per_lane=1):
+        for copied in _copy_group(spark, group):
+            pace.note(copied)
+            yield copied
+
+
+def _copy_group(spark: SparkSession, tasks: Sequence[CopyTask]) -> Iterator[Copied]:
     plan = tasks[0].plan
     numbers = spark.range(0, len(tasks), numPartitions=len(tasks))
     texts = ", ".join(f"c{i} string" for i in range(len(plan.read.columns)))

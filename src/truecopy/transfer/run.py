@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,13 +44,17 @@ from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
+from truecopy.transfer.control import Control
 from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
+from truecopy.transfer.pacing import Pace
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
+from truecopy.transfer.progress import Progress
 from truecopy.transfer.replicate import Replication
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
-from truecopy.verify.chunks import plan_chunks
+from truecopy.transfer.steering import Steering
+from truecopy.verify.chunks import chunks_between, plan_chunks
 from truecopy.verify.options import Options
 
 if TYPE_CHECKING:
@@ -85,6 +90,7 @@ class Listener:
 
     said: Callable[[str], None] = field(default=lambda _: None)
     copied: Callable[[Copied, int], None] = field(default=lambda _, __: None)
+    progress: Callable[[Progress], None] = field(default=lambda _: None)
 
 
 class Transfer:
@@ -107,19 +113,31 @@ class Transfer:
             self._refuse_tables_that_came_later(source, target)
             plans = self._plan(source, target)
             line = self._claim(target)
-            spark = spark_session(self._settings.master)
-            if line.phase == SNAPSHOT:
-                self._copy(spark, source, target, plans, line)
+            steering = Steering(
+                self._settings,
+                line.epoch,
+                self._target,
+                self._listener.progress,
+                self._listener.said,
+            )
             state, applied = SNAPSHOT, Counter[str]()
             replication: Replication | None = None
-            if not snapshot_only:
-                replication = self._replication(plans, line)
-                self._replicate(spark, replication, once=True)
-                self._finish_tables(source, target, plans, line)
-                replication.replaying = False
-                if not until_caught_up:
-                    self._replicate(spark, replication, once=False)
-                state, applied = REPLICATE, replication.applied
+            with steering.running(beside=not target.driver_local):
+                spark = spark_session(self._settings.master)
+                if line.phase == SNAPSHOT:
+                    steering.enter(SNAPSHOT)
+                    self._copy(spark, source, target, plans, line, steering)
+                if not snapshot_only:
+                    steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
+                    replication = self._replication(plans, line)
+                    steering.enter(REPLAY)
+                    self._replicate(spark, replication, steering, once=True)
+                    self._finish_tables(source, target, plans, line)
+                    replication.replaying = False
+                    steering.enter(REPLICATE)
+                    if not until_caught_up:
+                        self._replicate(spark, replication, steering, once=False)
+                    state, applied = REPLICATE, replication.applied
         return RunReport(
             self._settings.task,
             state,
@@ -147,6 +165,7 @@ class Transfer:
         """Once the copy is done, the rows of another table would never be copied."""
         ledger = Ledger(cast(Any, target), self._settings.task)
         ledger.create()
+        Control(cast(Any, target), self._settings.task).create()
         line = ledger.find()
         if line is None or line.phase == SNAPSHOT or not isinstance(source, Introspects):
             return
@@ -227,6 +246,7 @@ class Transfer:
         target: Session,
         plans: Mapping[str, TablePlan],
         line: TaskLine,
+        steering: Steering,
     ) -> None:
         ledger = Ledger(cast(Any, target), self._settings.task)
         tasks, total = [], 0
@@ -245,33 +265,60 @@ class Transfer:
                     plan,
                     chunk.number,
                     chunk.chunk,
+                    plan.comparison.rows // len(chunks),
                 )
                 for chunk in chunks
                 if chunk.copied is None
             ]
         tasks.sort(key=lambda task: -task.plan.comparison.rows)
+        steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
+        pace = partial(
+            steering.pace,
+            lanes=self._parallel(spark, target),
+            cut=partial(self._cut_smaller, source, ledger),
+        )
         with _one_line():
-            for copied in self._copied(spark, tasks, self._parallel(spark, target)):
+            for copied in self._copied(spark, tasks, pace):
+                steering.pulse.copied(copied)
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
                 self._listener.copied(copied, total)
         ledger.enter(REPLAY, line.epoch)
 
     def _copied(
-        self, spark: SparkSession, tasks: Sequence[CopyTask], parallel: int
+        self,
+        spark: SparkSession,
+        tasks: Sequence[CopyTask],
+        pace: Callable[[Sequence[CopyTask]], Pace],
     ) -> Iterator[Copied]:
         plain = [task for task in tasks if not task.plan.is_mapped]
-        yield from copy_chunks(spark, plain, parallel)
+        yield from copy_chunks(spark, pace(plain))
         for _, of_table in groupby(tasks, key=lambda task: task.plan.source_name):
             mapped = [task for task in of_table if task.plan.is_mapped]
-            for at in range(0, len(mapped), parallel):
-                yield from copy_mapped(spark, mapped[at : at + parallel])
+            yield from copy_mapped(spark, pace(mapped))
 
     def _cut(self, source: Reads, plan: TablePlan) -> list[Chunk]:
         """Key ranges in the source's own order: the target need not share it."""
-        is_ordered = plan.read.key_width > 0 and all(column.order for column in plan.read.key)
-        read = replace(plan.comparison, source=plan.read, ordered=is_ordered)
+        read = replace(plan.comparison, source=plan.read, ordered=_is_ordered(plan))
         return plan_chunks(source, read, Options(chunk_rows=self._settings.chunk_rows or 20_000))
+
+    def _cut_smaller(
+        self, source: Session, ledger: Ledger, task: CopyTask, rows: int
+    ) -> list[CopyTask]:
+        """A chunk that was not begun as several of about so many rows; as it is, where it cannot be cut."""
+        plan = task.plan
+        # Without a key on the target, rows are compared only where one chunk holds them all.
+        if not _is_ordered(plan) or not plan.target.key_width:
+            return [task]
+        between = cast(Reads, source).boundaries(plan.read, task.chunk, rows)
+        if not between:
+            return [task]
+        chunks = chunks_between(between, task.chunk)
+        planned = ledger.split(plan.source_name, task.number, chunks, task.epoch)
+        return [
+            replace(task, number=one.number, chunk=one.chunk, rows=min(rows, task.rows))
+            for one in planned
+        ]
 
     def _refuse_rows(self, target: Session, plan: TablePlan) -> None:
         table = table_sql(cast(Any, target).dialect, plan.target.tables[0])
@@ -281,9 +328,7 @@ class Transfer:
             )
 
     def _parallel(self, spark: SparkSession, target: Session) -> int:
-        if target.driver_local:
-            return 1
-        return self._settings.connections or spark.sparkContext.defaultParallelism
+        return 1 if target.driver_local else spark.sparkContext.defaultParallelism
 
     def _rows_of(self, name: str) -> int:
         with pool.lease(self._target) as session:
@@ -298,7 +343,9 @@ class Transfer:
         settings = replace(self._settings, rules=self._rules)
         return Replication(settings, self._target, plans, origins, line.epoch)
 
-    def _replicate(self, spark: SparkSession, replication: Replication, *, once: bool) -> None:
+    def _replicate(
+        self, spark: SparkSession, replication: Replication, steering: Steering, *, once: bool
+    ) -> None:
         """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""
         tokens = tuple(
             EventToken(committed_at, shard, parse_position(position))
@@ -307,13 +354,11 @@ class Transfer:
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
             changes = read_changes(spark, self._request, start=start)
-            writer = changes.writeStream.foreachBatch(replication.apply)
+            apply = steering.held(replication.apply, replication.applied)
+            writer = changes.writeStream.foreachBatch(apply)
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
-            try:
-                query.awaitTermination()
-            finally:
-                query.stop()
+            steering.follow(query)
 
     def _finish_tables(
         self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
@@ -343,6 +388,10 @@ class Transfer:
             return None
         position, committed_at = next(iter(replication.positions().values()))
         return {"position": position, "committed_at": committed_at}
+
+
+def _is_ordered(plan: TablePlan) -> bool:
+    return plan.read.key_width > 0 and all(column.order for column in plan.read.key)
 
 
 def _lacking(source: Table, target: Table, names: Mapping[TableName, TableName]) -> Table:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from truecopy.mapping.choice import Choice
 from truecopy.mapping.plan import MappingRules
 from truecopy.model.table import TableName
+from truecopy.transfer.limits import Limits
+from truecopy.transfer.webhook import Hook
 from truecopy.verify.options import Options
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
@@ -26,7 +28,8 @@ class Settings:
         routes: Target tables by source table, where their names differ.
         matching: How columns are matched: renames, ignored columns, casts.
         rules: What becomes of rows: routes, filters, transformers.
-        connections: The most that are open to either side; 0 for one per core.
+        limits: What may be taken from the databases; can be changed while it runs.
+        hook: Who is told of events.
         annotation: The mark on every statement that is written.
     """
 
@@ -40,7 +43,8 @@ class Settings:
     rules: MappingRules = field(default_factory=MappingRules)
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW
-    connections: int = 0
+    limits: Limits = field(default_factory=Limits)
+    hook: Hook | None = None
     chunk_rows: int = 0
     master: str | None = None
 
@@ -48,6 +52,11 @@ class Settings:
         """Whether the task carries a table; our own tables never travel."""
         own = name.table.startswith("truecopy_")
         return not own and Choice(self.tables, self.exclude).wants(name)
+
+    @property
+    def connections(self) -> int:
+        """The most that are open to either side; 0 for one per core."""
+        return self.limits.connections
 
     @property
     def annotation(self) -> str:

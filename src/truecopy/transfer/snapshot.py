@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +39,7 @@ KEYS_AT_A_TIME = 1000
 
 @dataclass(frozen=True)
 class CopyTask:
-    """One chunk to copy; plain values."""
+    """One chunk to copy, of about `rows` rows; plain values."""
 
     task: str
     epoch: int
@@ -47,43 +47,64 @@ class CopyTask:
     plan: TablePlan
     number: int
     chunk: Chunk
+    rows: int = 0
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A chunk that is in, and what its verification took of the time."""
+    """A chunk that is in, and what its reading and its verification took of the time."""
 
     table: str
     rows: int
     seconds: float
     verify_seconds: float
+    read_seconds: float = 0.0
 
 
 class ChunkDiffers(CannotFinish):
     """What the target holds is not what was sent."""
 
 
-def copy_chunks(spark: SparkSession, tasks: Sequence[CopyTask], parallel: int) -> Iterator[Copied]:
-    """Copies chunks, as many at a time as there are cores or connections; results come as they are made."""
-    if not tasks:
-        return
+class Paced(Protocol):
+    """Gives out the chunks to copy, group by group."""
+
+    @property
+    def lanes(self) -> int: ...
+    def next_group(self, per_lane: int | None = None) -> list[CopyTask]: ...
+    def note(self, copied: Copied) -> None: ...
+
+
+def copy_chunks(spark: SparkSession, pace: Paced) -> Iterator[Copied]:
+    """Copies chunks, group by group, in as many lanes as there may be; a lane has one connection to each side."""
     context = spark.sparkContext
-    size = max(parallel, 1) * 8
-    for at in range(0, len(tasks), size):
-        some = list(tasks[at : at + size])
+    while group := pace.next_group():
+        count = min(pace.lanes, len(group))
+        lanes = [group[lane::count] for lane in range(count)]
+        # Fewer lanes than cores: the next group may go to other workers, whose connections count, too.
+        is_scarce = pace.lanes < context.defaultParallelism
         # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
-        numbers = context.parallelize(range(len(some)), len(some))
-        for outcome in numbers.map(partial(_outcome, some)).collect():
+        numbers = context.parallelize(range(count), count)
+        outcomes = numbers.flatMap(partial(_outcomes, lanes, is_scarce)).collect()
+        for outcome in outcomes:
+            if isinstance(outcome, Copied):
+                pace.note(outcome)
+                yield outcome
+        for outcome in outcomes:
             if isinstance(outcome, TruecopyError):
                 raise outcome
-            yield outcome
 
 
-def _outcome(tasks: Sequence[CopyTask], number: int) -> Copied | TruecopyError:
+def _outcomes(
+    lanes: Sequence[Sequence[CopyTask]], close: bool, number: int
+) -> Iterator[Copied | TruecopyError]:
+    """Of the chunks of a lane, up to the first that cannot be copied."""
     try:
-        return copy_chunk(tasks[number])
+        for task in lanes[number]:
+            yield copy_chunk(task)
     except TruecopyError as error:
-        return error
+        yield error
+    if close:
+        pool.close_idle()
 
 
 def copy_chunk(task: CopyTask) -> Copied:
@@ -110,6 +131,7 @@ def _copy_once(task: CopyTask) -> Copied:
 def write_chunk(task: CopyTask, rows: pa.Table, begun: float) -> Copied:
     """Writes rows of the target's texts with their `fingerprint`, and commits if the target holds just these."""
     plan = task.plan
+    read_seconds = time.monotonic() - begun
     sent = digest_of(rows)
     with pool.lease(plan.target.endpoint) as session:
         target: Any = session
@@ -128,7 +150,8 @@ def write_chunk(task: CopyTask, rows: pa.Table, begun: float) -> Copied:
                     f" {held.count} rows there, {sent.count} sent; nothing of it was committed. Is the target table"
                     " empty, without triggers, and of types that hold these values?"
                 )
-    return Copied(plan.source_name, sent.count, time.monotonic() - begun, verify_seconds)
+    seconds = time.monotonic() - begun
+    return Copied(plan.source_name, sent.count, seconds, verify_seconds, read_seconds)
 
 
 def _held(target: Any, task: CopyTask, texts: pa.Table) -> Digest | None:

@@ -10,24 +10,30 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 
 _POLL_SECONDS = 0.5
-_SMALLEST = 1000
+SMALLEST = 1000
 _speed: dict[str, float] = {}
 """Rows per second of each database as this process saw it lately; a hint, never shared."""
 
 
 def note_speed(endpoint: Endpoint, rows: int, seconds: float) -> None:
     """Remembers how fast a statement was; slow ones count at once, fast ones bit by bit."""
-    if rows < _SMALLEST or seconds <= 0:
-        return
+    after = speed_after(_speed.get(endpoint.identity), rows, seconds)
+    if after is not None:
+        _speed[endpoint.identity] = after
+
+
+def speed_after(before: float | None, rows: int, seconds: float) -> float | None:
+    """Rows per second, as known after a statement; a small one tells nothing new."""
+    if rows < SMALLEST or seconds <= 0:
+        return before
     seen = rows / seconds
-    before = _speed.get(endpoint.identity, seen)
-    _speed[endpoint.identity] = min(seen, before * 0.7 + seen * 0.3)
+    return min(seen, (before or seen) * 0.7 + seen * 0.3)
 
 
 def rows_within(endpoint: Endpoint, seconds: float) -> int | None:
     """Rows that a statement can take in that time; None before anything was measured."""
     speed = _speed.get(endpoint.identity)
-    return None if speed is None else max(_SMALLEST, int(speed * seconds))
+    return None if speed is None else max(SMALLEST, int(speed * seconds))
 
 
 def lag_of(replica: Endpoint) -> float | None:

@@ -1,0 +1,146 @@
+"""How far a transfer is: rows, rate, time left, lag, table by table."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+WINDOW_SECONDS = 10.0
+"""A rate is that of the last few seconds."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a table is complete up to: a position of the source, and its commit time in microseconds."""
+
+    position: str
+    committed_at: int
+
+    def plain(self) -> dict[str, object]:
+        return {"position": self.position, "committed_at": moment(self.committed_at)}
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """One source table.
+
+    Attributes:
+        rows_about: The rows that it had when the copy began, as the source guessed.
+        chunks, chunks_copied: How it was cut, and what of that is in.
+        changes_applied: Since the copy, as the drivers counted.
+        version: None before a change of it was applied.
+    """
+
+    rows_copied: int = 0
+    rows_about: int = 0
+    chunks: int = 0
+    chunks_copied: int = 0
+    changes_applied: int = 0
+    version: Version | None = None
+
+    @property
+    def is_copied(self) -> bool:
+        return self.chunks > 0 and self.chunks == self.chunks_copied
+
+    def plain(self) -> dict[str, object]:
+        return {**asdict(self), "version": self.version.plain() if self.version else None}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A whole task.
+
+    Attributes:
+        phase: `snapshot`, `replay`, `replicate`, …
+        waits: Why the work stands; empty when it goes on.
+        rate: Rows per second while rows are copied, else changes, lately.
+        seconds_left: Of the copy; None when that is not known or over.
+        lag_seconds: How far the target is behind the source; None while that is not known.
+    """
+
+    task: str
+    phase: str
+    epoch: int
+    waits: str = ""
+    rate: float = 0.0
+    seconds_left: float | None = None
+    lag_seconds: float | None = None
+    tables: Mapping[str, TableProgress] = field(default_factory=dict)
+
+    @property
+    def rows_copied(self) -> int:
+        return sum(table.rows_copied for table in self.tables.values())
+
+    @property
+    def rows_about(self) -> int:
+        """No less than what is copied: the source's guess may be short."""
+        return sum(
+            table.rows_copied if table.is_copied else max(table.rows_about, table.rows_copied)
+            for table in self.tables.values()
+        )
+
+    @property
+    def changes_applied(self) -> int:
+        return sum(table.changes_applied for table in self.tables.values())
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "task": self.task,
+            "phase": self.phase,
+            "epoch": self.epoch,
+            "waits": self.waits or None,
+            "rows_copied": self.rows_copied,
+            "rows_about": self.rows_about,
+            "changes_applied": self.changes_applied,
+            "rate": round(self.rate, 1),
+            "seconds_left": _rounded(self.seconds_left),
+            "lag_seconds": _rounded(self.lag_seconds),
+            "tables": {name: table.plain() for name, table in self.tables.items()},
+        }
+
+
+class Meter:
+    """Counts, and says how fast lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._total = 0
+        self._seen = deque([(clock(), 0)])
+
+    def add(self, count: int) -> None:
+        self._total += count
+        self._seen.append((self._clock(), self._total))
+
+    def rate(self) -> float:
+        """Of the last seconds."""
+        now = self._clock()
+        while len(self._seen) > 1 and self._seen[1][0] < now - WINDOW_SECONDS:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (self._total - before) / (now - since) if now > since else 0.0
+
+
+def version_of(table: str, parts: Mapping[str, tuple[str, int]]) -> Version | None:
+    """Up to where a table is complete, by the lines of the ledger: its own, else those that it shares.
+
+    Of 64 slices it is the one that is furthest behind.
+    """
+    own = [at for part, at in parts.items() if part.endswith(f"/t/{table}")]
+    shared = own or [at for part, at in parts.items() if "/t/" not in part]
+    return Version(*min(shared, key=lambda at: at[1])) if shared else None
+
+
+def moment(microseconds: int) -> str | None:
+    """An instant as text; None where it is not known."""
+    if not microseconds:
+        return None
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="milliseconds")
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,183 @@
+"""The pulse of a run: how far it is, told every few seconds to whoever listens and, in the target, to whoever asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, cast
+
+from truecopy.engines import pool
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import TruecopyError
+from truecopy.transfer.control import Control, Count
+from truecopy.transfer.ledger import CopiedSoFar
+from truecopy.transfer.progress import Meter, Progress, TableProgress
+from truecopy.transfer.snapshot import Copied
+
+BEAT_SECONDS = 2.0
+
+Tell = Callable[[Progress], None]
+
+
+class Pulse:
+    """What the driver counts. Methods may be called by any of its threads.
+
+    Args:
+        tell: Hears of every beat.
+    """
+
+    def __init__(self, task: str, epoch: int, target: Endpoint, tell: Tell) -> None:
+        self._task = task
+        self._epoch = epoch
+        self._target = target
+        self._tell = tell
+        self._beating = threading.Lock()
+        self._beat_at = 0.0
+        self._tables: dict[str, TableProgress] = {}
+        self._meter = Meter()
+        self._applied = Counter[str]()
+        self._said = Counter[str]()
+        self._lag: float | None = None
+        self._offered_at: float | None = None
+        self.phase = ""
+        self.waits: Callable[[], str] = str
+
+    @contextmanager
+    def running(self, *, beside: bool) -> Iterator[None]:
+        """Beats until the block ends, `beside` the work in a thread of its own, and says at last how it ended."""
+        stop = threading.Event()
+
+        def beats() -> None:
+            while not stop.wait(BEAT_SECONDS):
+                self.beat()
+
+        thread = threading.Thread(target=beats, name="pulse", daemon=True)
+        if beside:
+            thread.start()
+        ended = "interrupted"
+        try:
+            yield
+            ended = "done"
+        except TruecopyError as error:
+            ended = str(error)
+            raise
+        finally:
+            stop.set()
+            if beside:
+                thread.join()
+            self._end(ended)
+
+    # What happens
+
+    def enter(self, phase: str) -> None:
+        """Another phase, with a rate of its own."""
+        self.phase = phase
+        self._meter = Meter()
+
+    def expect(self, about: Mapping[str, int], copied: Mapping[str, CopiedSoFar]) -> None:
+        """What is to be copied, and what of it an earlier run has copied."""
+        counts = dict[str, Count]()
+        with suppress(TruecopyError), self._control() as control:
+            control.expect(about)
+            counts = control.counts()
+        for name, rows in about.items():
+            done, known = copied.get(name, CopiedSoFar(0, 0, 0)), counts.get(name, Count(rows))
+            self._tables[name] = TableProgress(
+                done.rows, known.about, done.chunks, done.chunks_copied, known.changes
+            )
+
+    def cut(self, table: str, more: int) -> None:
+        """A table has more chunks than was planned."""
+        known = self._tables[table]
+        self._tables[table] = replace(known, chunks=known.chunks + more)
+
+    def copied(self, chunk: Copied) -> None:
+        """A chunk is in."""
+        known = self._tables.get(chunk.table, TableProgress())
+        self._tables[chunk.table] = replace(
+            known,
+            rows_copied=known.rows_copied + chunk.rows,
+            chunks_copied=known.chunks_copied + 1,
+        )
+        self._meter.add(chunk.rows)
+
+    @contextmanager
+    def applying(self, applied: Mapping[str, int]) -> Iterator[None]:
+        """While a batch of changes waits or is applied; `applied` counts them by table, since the run began."""
+        self._offered_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._meter.add(sum(applied.values()) - self._applied.total())
+            self._applied = Counter(applied)
+            self._offered_at = None
+
+    def lags(self, seconds: float | None) -> None:
+        """How far the source's log was ahead of what was read last."""
+        self._lag = seconds
+
+    # What is told
+
+    def progress(self) -> Progress:
+        """As it is now."""
+        rate = self._meter.rate()
+        tables = {
+            name: replace(known, changes_applied=known.changes_applied + self._applied[name])
+            for name, known in self._tables.items()
+        }
+        now = Progress(self._task, self.phase, self._epoch, self.waits(), rate, tables=tables)
+        left = now.rows_about - now.rows_copied
+        return replace(
+            now,
+            seconds_left=left / rate if left and rate and self.phase == "snapshot" else None,
+            lag_seconds=self._lag_now(),
+        )
+
+    def _lag_now(self) -> float | None:
+        if self._offered_at is None:
+            return self._lag
+        return (self._lag or 0.0) + time.monotonic() - self._offered_at
+
+    def beat(self, *, now: bool = False) -> None:
+        """Tells how far it is, if that was not told lately (or `now`). What goes wrong here harms nothing."""
+        if not now and time.monotonic() - self._beat_at < BEAT_SECONDS:
+            return
+        if not self._beating.acquire(blocking=False):
+            return
+        try:
+            self._beat_at = time.monotonic()
+            progress = self.progress()
+            self._tell(progress)
+            with suppress(TruecopyError):
+                self._say(_report(progress))
+        finally:
+            self._beating.release()
+
+    def _end(self, how: str) -> None:
+        with suppress(TruecopyError):
+            self._say({**_report(self.progress()), "waits": "", "rate": 0.0, "ended": how})
+
+    def _say(self, document: Mapping[str, Any]) -> None:
+        counted = Counter(self._applied)
+        with self._control() as control:
+            control.say(document, counted - self._said, self._epoch)
+        self._said = counted
+
+    @contextmanager
+    def _control(self) -> Iterator[Control]:
+        with pool.lease(self._target) as session:
+            yield Control(cast(Any, session), self._task)
+
+
+def _report(progress: Progress) -> dict[str, Any]:
+    """What the ledger does not know itself."""
+    return {
+        "waits": progress.waits,
+        "rate": progress.rate,
+        "seconds_left": progress.seconds_left,
+        "lag_seconds": progress.lag_seconds,
+    }
