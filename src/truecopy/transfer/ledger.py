@@ -125,6 +125,27 @@ class Ledger:
             raise Overtaken(f"another run of {self._task} has taken over")
         self._session.commit()
 
+    def restart(self, phase: str, origin: Mapping[str, Any], tables: Sequence[str]) -> None:
+        """Begins anew at a position where source and target are equal: nothing is left to be copied."""
+        self._session.begin()
+        changed = self._execute(
+            f"UPDATE {TASKS} SET phase = ?, origin = ?, epoch = epoch + 1 WHERE task = ?",
+            *(phase, json.dumps(origin), self._task),
+        )
+        if not changed:
+            self._execute(
+                f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
+                *(self._task, phase, json.dumps(origin), 1),
+            )
+        self._execute(f"DELETE FROM {PROGRESS} WHERE task = ?", self._task)
+        self._execute(f"DELETE FROM {CHUNKS} WHERE task = ?", self._task)
+        for table in tables:
+            self._execute(
+                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds, copied) VALUES (?, ?, 0, ?, 0)",
+                *(self._task, table, json.dumps([None, None])),
+            )
+        self._session.commit()
+
     # Chunks
 
     def plan(self, table: str, chunks: Sequence[Chunk]) -> None:

@@ -97,7 +97,7 @@ class Webhook:
             left = self._give_up_at - time.monotonic()
             if left <= 0:
                 return self._complain("it took too long at the end of the run")
-            why = _post(url, body, min(_TIMEOUT_SECONDS, left))
+            why = post(url, body, min(_TIMEOUT_SECONDS, left))
             if not why:
                 return None
             if attempt + 1 < _TRIES:
@@ -120,7 +120,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_NoRedirect)
 
 
-def _post(url: str, body: bytes, seconds: float) -> str:
+def post(url: str, body: bytes, seconds: float) -> str:
     """Sends it; what went wrong, in words without the address, or nothing."""
     headers = {"Content-Type": "application/json", "User-Agent": "truecopy"}
     request = urllib.request.Request(url, body, headers, method="POST")
