@@ -63,8 +63,9 @@ def session(master: str | None = None) -> SparkSession:
         builder = builder.config(name, value)
     started: SparkSession = builder.getOrCreate()
     started.sparkContext.setLogLevel("WARN")
-    # It would print the whole trace of a wrong query beside the one line that the user gets.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # They would print whole traces beside the one line that the user gets.
+    for name in ("SQLQueryContextLogger", "py4j.clientserver"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return started
 
 

@@ -142,6 +142,12 @@ def index_name(table: Table, index: Index, *, shared: bool) -> str:
     return f"{name.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}_{mark}"
 
 
+def column_statements(dialect: Dialect, table: Table, columns: Sequence[str]) -> list[str]:
+    """ALTER TABLE from the declarations of new columns, one by one."""
+    name = table_sql(dialect, table.name)
+    return [f"ALTER TABLE {name} ADD COLUMN {declared}" for declared in columns]
+
+
 def table_statement(dialect: Dialect, table: Table, columns: Sequence[str]) -> str:
     """CREATE TABLE from the declarations of its columns, with its key."""
     key, is_primary = key_of(table)

@@ -22,7 +22,7 @@ from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Relation
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Column, Table, TableName
 
 
 class DuckDB(RelationalSession):
@@ -117,6 +117,9 @@ class DuckDB(RelationalSession):
 
     def create_table(self, table: Table) -> list[str]:
         return duckdb_create.create_table(self.dialect, table)
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> list[str]:
+        return duckdb_create.add_columns(self.dialect, table, columns)
 
     def create_indexes(self, table: Table) -> list[str]:
         return duckdb_create.create_indexes(self.dialect, table)

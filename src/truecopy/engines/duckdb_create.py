@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from truecopy.engines import creation
 from truecopy.engines.creation import Shape
 from truecopy.engines.duckdb_dialect import DuckDBDialect
@@ -30,12 +32,19 @@ _UNBOUND = "DECIMAL(38,10)"
 
 def create_table(dialect: DuckDBDialect, table: Table) -> list[str]:
     """The table with its key."""
-    columns = [
-        f"{dialect.quote(column.name)} {type_of(table, column)}"
-        + ("" if column.nullable else " NOT NULL")
-        for column in table.columns
-    ]
+    columns = [_declaration(dialect, table, column) for column in table.columns]
     return [creation.table_statement(dialect, table, columns)]
+
+
+def add_columns(dialect: DuckDBDialect, table: Table, columns: Sequence[Column]) -> list[str]:
+    """Columns that a table gets later."""
+    declared = [_declaration(dialect, table, column) for column in columns]
+    return creation.column_statements(dialect, table, declared)
+
+
+def _declaration(dialect: DuckDBDialect, table: Table, column: Column) -> str:
+    declared = f"{dialect.quote(column.name)} {type_of(table, column)}"
+    return declared if column.nullable else f"{declared} NOT NULL"
 
 
 def create_indexes(dialect: DuckDBDialect, table: Table) -> list[str]:

@@ -34,7 +34,7 @@ from truecopy.engines.relational import RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Buckets, Chunk, Relation
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import is_free_text
 
 _COUNT_BELOW = 100_000
@@ -228,6 +228,9 @@ class MySQL(RelationalSession):
 
     def create_table(self, table: Table) -> list[str]:
         return mysql_create.create_table(self.dialect, self._server, table)
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> list[str]:
+        return mysql_create.add_columns(self.dialect, self._server, table, columns)
 
     def create_indexes(self, table: Table) -> list[str]:
         return mysql_create.create_indexes(self.dialect, self._server, table)

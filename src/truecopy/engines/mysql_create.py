@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truecopy.engines import creation
@@ -73,17 +74,30 @@ def create_table(dialect: MySQLDialect, server: Server, table: Table) -> list[st
     for column in table.columns:
         native = type_of(server, table, column, in_row)
         in_row += _bytes_in_row(native)
-        parts = [dialect.quote(column.name), native.replace("%", "%%")]
-        parts.append("NULL" if column.nullable else "NOT NULL")
-        if native.startswith("timestamp"):
-            # Without one, a server may choose to change it with every update of the row.
-            size = native.partition(" ")[0].removeprefix("timestamp")
-            parts.append("DEFAULT NULL" if column.nullable else f"DEFAULT CURRENT_TIMESTAMP{size}")
+        declared = _declaration(dialect, column, native)
         if column.name in table.numbered and key[:1] == (column.name,) and _is_whole(native):
-            parts.append("AUTO_INCREMENT")
-        columns.append(" ".join(parts))
+            declared += " AUTO_INCREMENT"
+        columns.append(declared)
     made = creation.table_statement(dialect, table, columns)
     return [f"{made} ENGINE=InnoDB DEFAULT {server.text}"]
+
+
+def add_columns(
+    dialect: MySQLDialect, server: Server, table: Table, columns: Sequence[Column]
+) -> list[str]:
+    """Columns that a table gets later."""
+    declared = [_declaration(dialect, c, type_of(server, table, c, _ROW_BYTES)) for c in columns]
+    return creation.column_statements(dialect, table, declared)
+
+
+def _declaration(dialect: MySQLDialect, column: Column, native: str) -> str:
+    parts = [dialect.quote(column.name), native.replace("%", "%%")]
+    parts.append("NULL" if column.nullable else "NOT NULL")
+    if native.startswith("timestamp"):
+        # Without one, a server may choose to change it with every update of the row.
+        size = native.partition(" ")[0].removeprefix("timestamp")
+        parts.append("DEFAULT NULL" if column.nullable else f"DEFAULT CURRENT_TIMESTAMP{size}")
+    return " ".join(parts)
 
 
 def create_indexes(dialect: MySQLDialect, server: Server, table: Table) -> list[str]:

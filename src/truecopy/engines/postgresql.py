@@ -22,7 +22,7 @@ from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Relation
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Column, Table, TableName
 
 _SETTINGS = {
     "TimeZone": "UTC",
@@ -175,6 +175,9 @@ class PostgreSQL(RelationalSession):
 
     def create_table(self, table: Table) -> list[str]:
         return postgresql_create.create_table(self.dialect, table, self._knows_type)
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> list[str]:
+        return postgresql_create.add_columns(self.dialect, table, columns, self._knows_type)
 
     def create_indexes(self, table: Table) -> list[str]:
         return postgresql_create.create_indexes(self.dialect, table)

@@ -19,7 +19,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Column, Table, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -248,6 +248,10 @@ class Creates(Protocol):
 
     def create_table(self, table: Table) -> list[str]:
         """The table with its primary key."""
+        ...
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> list[str]:
+        """Columns that the table gets when it is there already; it is described with the name it has here."""
         ...
 
     def create_indexes(self, table: Table) -> list[str]:

@@ -136,6 +136,9 @@ class SQLite(RelationalSession):
     def create_table(self, table: Table) -> list[str]:
         return sqlite_create.create_table(self.dialect, table)
 
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> list[str]:
+        return sqlite_create.add_columns(self.dialect, table, columns)
+
     def create_indexes(self, table: Table) -> list[str]:
         return sqlite_create.create_indexes(self.dialect, table)
 

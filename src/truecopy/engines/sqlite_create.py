@@ -6,6 +6,8 @@ of a text, is not used for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from truecopy.engines import creation
 from truecopy.engines.creation import Shape
 from truecopy.engines.sqlite_dialect import SQLiteDialect
@@ -33,12 +35,19 @@ _EXACT_DIGITS = 15
 
 def create_table(dialect: SQLiteDialect, table: Table) -> list[str]:
     """The table with its key."""
-    columns = [
-        f"{dialect.quote(column.name)} {type_of(table, column)}".rstrip()
-        + ("" if column.nullable else " NOT NULL")
-        for column in table.columns
-    ]
+    columns = [_declaration(dialect, table, column) for column in table.columns]
     return [creation.table_statement(dialect, table, columns)]
+
+
+def add_columns(dialect: SQLiteDialect, table: Table, columns: Sequence[Column]) -> list[str]:
+    """Columns that a table gets later."""
+    declared = [_declaration(dialect, table, column) for column in columns]
+    return creation.column_statements(dialect, table, declared)
+
+
+def _declaration(dialect: SQLiteDialect, table: Table, column: Column) -> str:
+    declared = f"{dialect.quote(column.name)} {type_of(table, column)}".rstrip()
+    return declared if column.nullable else f"{declared} NOT NULL"
 
 
 def create_indexes(dialect: SQLiteDialect, table: Table) -> list[str]:

@@ -36,6 +36,7 @@ def transfer_settings(task: Task) -> Settings:
         rules=task.mapping_rules(),
         delivery=task.delivery,
         consistency=task.consistency,
+        ddl=task.ddl,
         limits=transfer_limits(task.throttle),
         hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,
         master=task.spark.master,

@@ -175,6 +175,13 @@ def transaction(target: Any) -> Iterator[None]:
     target.commit()
 
 
+def run_all(target: Any, statements: Sequence[str]) -> None:
+    """Runs statements that define something, each for itself: most engines commit them at once anyhow."""
+    for statement in statements:
+        with transaction(target):
+            target.execute(Statement(statement))
+
+
 def _has(rows: pa.Table, kind: str) -> bool:
     return bool(pc.any(pc.equal(rows.column("kind"), kind)).as_py())
 

@@ -6,24 +6,31 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from truecopy.engines import pool
 from truecopy.mapping.changes import map_changes
-from truecopy.mapping.plan import TableMapping, plan_definition
+from truecopy.mapping.plan import TableMapping, as_table, plan_definition
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import INSERT, TRUNCATE
-from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish
+from truecopy.model.change import INSERT, TRUNCATE, Definition
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
-from truecopy.model.table import TableName
-from truecopy.transfer.apply import SLICES, Applying, Place, shard_of, transaction
+from truecopy.model.table import Table, TableName
+from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of, transaction
 from truecopy.transfer.effect import CHANGES, net_effect
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.plan import ChangeTarget, TablePlan, change_target, mapped_target
+from truecopy.transfer.plan import (
+    ChangeTarget,
+    TablePlan,
+    change_target,
+    mapped_target,
+    plan_table,
+)
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
+from truecopy.transfer.widening import lost_columns, new_columns, refuse_lost, widen
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,6 +44,7 @@ class Replication:
     Attributes:
         applied: Changes by source table, since it was made.
         replaying: Whether the end of the copy has not been passed yet.
+        failure: Why the last batch could not be applied.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class Replication:
         epoch: int,
     ) -> None:
         self._settings = settings
+        self._source = parse_endpoint(settings.source)
         self._target = target
         self._plans = plans
         self._origins = origins
@@ -59,6 +68,7 @@ class Replication:
             self._progress = self._ledger(session).progress()
         self.applied: Counter[str] = Counter()
         self.replaying = True
+        self.failure: TruecopyError | None = None
         # Where the next batch of each shard begins. A part that stands further, since a run ended
         # between the transactions of two parts, must not get what is in already.
         self._reached = self.positions()
@@ -85,6 +95,9 @@ class Replication:
                 (self._apply_truncating if is_truncating else self._apply)(piece)
             if time.monotonic() - self._settled_at > SETTLE_SECONDS:
                 self.settle()
+        except TruecopyError as error:
+            self.failure = error  # on its way through Spark it becomes a text
+            raise
         finally:
             batch.unpersist()
 
@@ -239,13 +252,36 @@ class Replication:
     def _learn(self, schema_ids: set[str]) -> None:
         for schema_id in schema_ids - self._targets.keys():
             definition = self._definitions.find(schema_id)
-            plan = self._plans[definition.table]
+            plan = self._fitting(self._plans[definition.table], definition)
             if plan.is_mapped:
                 mapping = plan_definition(definition, plan.mapping, self._settings.rules)
                 self._mappings[schema_id] = mapping
                 self._targets[schema_id] = mapped_target(plan, mapping)
             else:
                 self._targets[schema_id] = change_target(plan, definition)
+
+    def _fitting(self, plan: TablePlan, definition: Definition) -> TablePlan:
+        """The plan for a definition that changes were made under, which may have other columns than the copy had."""
+        mapping = plan_definition(definition, plan.mapping, self._settings.rules)
+        arrived = plan.comparison.target_table
+        known = {column.name.lower() for column in mapping.columns}
+        if not new_columns(mapping, arrived) and all(
+            column.name.lower() in known for column in plan.source.columns
+        ):
+            return plan
+        with pool.lease(self._source) as source, pool.lease(self._target) as target:
+            now: Table = cast(Any, source).describe(plan.mapping.source)
+            onto = cast(Any, target).describe(arrived.name)
+            refuse_lost(target, mapping, onto, lost_columns(mapping, plan.source.columns, now))
+            added = widen(target, mapping, now, onto, self._settings.ddl)
+            run_all(target, added)
+            onto = cast(Any, target).describe(arrived.name)
+        if not added:
+            return plan
+        table = as_table(definition, plan.mapping.source)
+        fitting = plan_table(mapping, self._source, table, self._target, onto)
+        self._plans = {**self._plans, plan.source_name: fitting}
+        return fitting
 
     def _ledger(self, session: Any) -> Ledger:
         return Ledger(session, self._settings.task)

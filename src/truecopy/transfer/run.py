@@ -44,6 +44,7 @@ from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
+from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
 from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
@@ -54,6 +55,7 @@ from truecopy.transfer.replicate import Replication
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
 from truecopy.transfer.steering import Steering
+from truecopy.transfer.widening import widen
 from truecopy.verify.chunks import chunks_between, plan_chunks
 from truecopy.verify.options import Options
 
@@ -209,7 +211,11 @@ class Transfer:
         introspects = cast(Introspects, target)
         found = introspects.find(wanted)
         if found is not None:
-            return introspects.describe(found)
+            onto = introspects.describe(found)
+            if added := self._widened(target, mapping, table, onto):
+                run_all(target, added)
+                onto = introspects.describe(found)
+            return onto
         if not isinstance(target, Creates):
             raise UsageError(
                 f"{self._target} has no table {wanted}, and cannot make one: make it first"
@@ -218,13 +224,22 @@ class Transfer:
             as_arriving(mapping, table) if is_mapped(mapping) else chosen_columns(mapping, table),
             name=mapping.target,
         )
-        _run_all(target, target.create_table(named))
+        run_all(target, target.create_table(named))
         for line in target.creation_warnings(named):
             self._listener.said(line)
         made = introspects.find(wanted)
         if made is None:
             raise CannotFinish(f"{self._target} made {wanted} and does not show it")
         return introspects.describe(made)
+
+    def _widened(
+        self, target: Session, mapping: TableMapping, table: Table, onto: Table
+    ) -> list[str]:
+        """What a table of the target needs that the source's got while the task was not running."""
+        ledger = Ledger(cast(Any, target), self._settings.task)
+        if str(mapping.source) not in ledger.tables():
+            return []
+        return widen(target, mapping, table, onto, self._settings.ddl)
 
     def _claim(self, target: Session) -> TaskLine:
         ledger = Ledger(cast(Any, target), self._settings.task)
@@ -347,6 +362,8 @@ class Transfer:
         self, spark: SparkSession, replication: Replication, steering: Steering, *, once: bool
     ) -> None:
         """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""
+        from pyspark.errors import StreamingQueryException
+
         tokens = tuple(
             EventToken(committed_at, shard, parse_position(position))
             for shard, (position, committed_at) in replication.positions().items()
@@ -358,7 +375,12 @@ class Transfer:
             writer = changes.writeStream.foreachBatch(apply)
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
-            steering.follow(query)
+            try:
+                steering.follow(query)
+            except StreamingQueryException:
+                if replication.failure is not None:
+                    raise replication.failure from None
+                raise
 
     def _finish_tables(
         self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
@@ -369,18 +391,18 @@ class Transfer:
         if found is None or found.phase != REPLAY:
             return
         if isinstance(target, Creates):
-            names = {plan.source.tables[0]: plan.target.tables[0] for plan in plans.values()}
+            by_name = {plan.mapping.source: plan for plan in plans.values()}
             lacking = [
                 _lacking(
                     cast(Introspects, source).describe(name),
-                    cast(Introspects, target).describe(onto),
-                    names,
+                    cast(Introspects, target).describe(plan.target.tables[0]),
+                    by_name,
                 )
-                for name, onto in names.items()
+                for name, plan in by_name.items()
             ]
             for make in (target.create_indexes, target.create_foreign_keys):
                 for table in lacking:
-                    _run_all(target, make(table))
+                    run_all(target, make(table))
         ledger.enter(REPLICATE, line.epoch)
 
     def _version(self, replication: Replication | None) -> dict[str, object] | None:
@@ -394,31 +416,41 @@ def _is_ordered(plan: TablePlan) -> bool:
     return plan.read.key_width > 0 and all(column.order for column in plan.read.key)
 
 
-def _lacking(source: Table, target: Table, names: Mapping[TableName, TableName]) -> Table:
+def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:
     """The target's table with the indexes and references that it still lacks.
 
-    A run that ended between two of them has made some; a reference to a table that the task leaves
-    behind has nothing to refer to.
+    A run that ended between two of them has made some. An index over a column that does not arrive as it is,
+    a unique one over rows of several tables, and a reference to a table that the task leaves behind have
+    nothing to stand on.
     """
-    indexes = {(index.columns, index.unique) for index in target.indexes}
-    references = {(key.columns, key.parent) for key in target.foreign_keys}
-    return replace(
-        source,
-        name=target.name,
-        indexes=tuple(i for i in source.indexes if (i.columns, i.unique) not in indexes),
-        foreign_keys=tuple(
-            replace(key, parent=names[key.parent])
-            for key in source.foreign_keys
-            if key.parent in names and (key.columns, names[key.parent]) not in references
-        ),
-    )
+    plan = plans[source.name]
+    has_index = {(index.columns, index.unique) for index in target.indexes}
+    has_reference = {(key.columns, key.parent) for key in target.foreign_keys}
+    indexes = [
+        replace(index, columns=columns)
+        for index in source.indexes
+        if (columns := _arrived(plan, index.columns))
+        and (columns, index.unique) not in has_index
+        and not (index.unique and plan.mapping.merged)
+    ]
+    references = []
+    for key in source.foreign_keys:
+        parent, columns = plans.get(key.parent), _arrived(plan, key.columns)
+        if parent is None or not columns:
+            continue
+        onto, parent_columns = parent.target.tables[0], _arrived(parent, key.parent_columns)
+        is_whole = len(parent_columns) == len(key.parent_columns)
+        if is_whole and (columns, onto) not in has_reference and not parent.mapping.merged:
+            references.append(
+                replace(key, columns=columns, parent=onto, parent_columns=parent_columns)
+            )
+    return replace(source, name=target.name, indexes=tuple(indexes), foreign_keys=tuple(references))
 
 
-def _run_all(target: Any, statements: list[str]) -> None:
-    for statement in statements:
-        target.begin()
-        target.execute(Statement(statement))
-        target.commit()
+def _arrived(plan: TablePlan, columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns by the names that they have on the target; none where one does not arrive as it is."""
+    names = plan.mapping.renames
+    return tuple(names[name] for name in columns) if all(c in names for c in columns) else ()
 
 
 @contextmanager

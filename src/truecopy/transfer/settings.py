@@ -28,6 +28,7 @@ class Settings:
         routes: Target tables by source table, where their names differ.
         matching: How columns are matched: renames, ignored columns, casts.
         rules: What becomes of rows: routes, filters, transformers.
+        ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
         annotation: The mark on every statement that is written.
@@ -43,6 +44,7 @@ class Settings:
     rules: MappingRules = field(default_factory=MappingRules)
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW
+    ddl: str = "additive"
     limits: Limits = field(default_factory=Limits)
     hook: Hook | None = None
     chunk_rows: int = 0
