@@ -40,8 +40,13 @@ def standing(spark: SparkSession, mariadb_db: Database, request: pytest.FixtureR
     """A task that does not run: both sides are there, and somebody else writes."""
     target: Database = request.getfixturevalue(request.param)
     for side in (mariadb_db, target):
-        fill(side, 20)
+        stand(side)
     return Proving(spark, mariadb_db, target, request.node.name)
+
+
+def stand(side: Database) -> None:
+    side.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20), price INT)")
+    side.executemany("INSERT INTO items VALUES (%s, %s, %s)", [(n, "some", n) for n in range(9)])
 
 
 def started(proving: Proving) -> TargetVerifier:
@@ -136,13 +141,13 @@ def test_our_own_ddl_is_annotated(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
     for side in (mariadb_db, second_mariadb_db):
-        fill(side, 5)
+        stand(side)
     proving = Proving(spark, mariadb_db, second_mariadb_db, "own ddl")
     verifier = started(proving)
     ours = comment(proving.settings.annotation)
     second_mariadb_db.execute(f"{ours}CREATE INDEX more ON items (name)")
     second_mariadb_db.execute(f"{ours}ALTER TABLE items ADD CONSTRAINT CHECK (id > -1000)")
-    second_mariadb_db.execute(f"{ours}UPDATE items SET price = 1 WHERE id = 1")
+    second_mariadb_db.execute(f"{ours}UPDATE items SET price = 100 WHERE id = 1")
     assert verifier.finish().passed
 
 
@@ -150,7 +155,7 @@ def test_definitions_that_we_changed_are_expected(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database
 ) -> None:
     for side in (mariadb_db, postgres_db):
-        fill(side, 5)
+        stand(side)
     proving = Proving(spark, mariadb_db, postgres_db, "shapes")
     verifier = started(proving)
     postgres_db.execute("CREATE INDEX ours ON items (name)")
