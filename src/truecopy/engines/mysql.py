@@ -29,6 +29,7 @@ from truecopy.engines import (
 from truecopy.engines.mysql_advice import MySQLAdvisor
 from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.mysql_schema import read_columns, read_foreign_keys, read_indexes
+from truecopy.engines.mysql_writers import MySQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.model.endpoint import Endpoint
@@ -249,6 +250,9 @@ class MySQL(RelationalSession):
         statement = mysql_create.numbering_sql(self.dialect, found, table.next_number)
         self.execute(Statement(statement))
         return [statement]
+
+    def writers(self) -> MySQLWriters:
+        return MySQLWriters(self)
 
     def advisor(self) -> MySQLAdvisor:
         return MySQLAdvisor(self, self._server)

@@ -66,7 +66,7 @@ class MySQLWriters:
     def leave(self, way: str, tables: Sequence[TableName]) -> str:
         where = self._session.endpoint
         if way == READ_ONLY:
-            return f"{where} stays read-only, so that nobody writes there by mistake: SET GLOBAL read_only = 0 ends that"
+            return f"{where} stays read-only, so that nobody writes there by mistake (SET GLOBAL read_only = 0)"
         for number in self._waiting(tables):
             try:
                 self._execute(f"KILL {number}")

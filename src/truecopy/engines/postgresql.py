@@ -17,6 +17,7 @@ from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
+from truecopy.engines.postgresql_writers import PostgreSQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
@@ -200,6 +201,9 @@ class PostgreSQL(RelationalSession):
             ((value,),) = self.fetch(statement)
             made.append(f"{column}: the next number is {value}")
         return made
+
+    def writers(self) -> PostgreSQLWriters:
+        return PostgreSQLWriters(self)
 
     def advisor(self) -> PostgreSQLAdvisor:
         return PostgreSQLAdvisor(self, ignores_references=self._ignores_references)

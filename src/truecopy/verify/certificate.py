@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,20 +18,25 @@ DEFINITION = (
 )
 
 
-def issue_certificate(report: Report) -> Report:
-    """Writes the certificate as JSON and as a page, and gives the report with its path."""
+def issue_certificate(report: Report, more: Mapping[str, Any] | None = None) -> Report:
+    """Writes the certificate as JSON and as a page, and gives the report with its path.
+
+    Args:
+        report: What was compared.
+        more: Parts of the document besides those that every report has, or in their place.
+    """
     from truecopy.verify.page import certificate_page  # which shows what this module makes
 
-    document = certificate(report)
+    document = certificate(report, more)
     folder = spark_settings.state_folder() / "certificates"
     folder.mkdir(exist_ok=True)
     path = folder / f"{document['id']}.json"
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".html").write_text(certificate_page(report), encoding="utf-8")
+    path.with_suffix(".html").write_text(certificate_page(report, more), encoding="utf-8")
     return replace(report, certificate=str(path))
 
 
-def certificate(report: Report) -> dict[str, Any]:
+def certificate(report: Report, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The certificate as a document; its id is the hash of everything else in it."""
     document: dict[str, Any] = {
         "verdict": report.verdict,
@@ -49,6 +55,7 @@ def certificate(report: Report) -> dict[str, Any]:
         },
         "tables": [_table(table) for table in report.tables],
         "not_seen": not_seen(report),
+        **(more or {}),
     }
     text = json.dumps(document, sort_keys=True, ensure_ascii=False)
     return {"id": hashlib.sha256(text.encode()).hexdigest()[:24], **document}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -57,9 +58,9 @@ def report_page(report: Report) -> str:
     )
 
 
-def certificate_page(report: Report) -> str:
+def certificate_page(report: Report, more: Mapping[str, Any] | None = None) -> str:
     """The certificate as one page, to be read and printed."""
-    document = certificate(report)
+    document = certificate(report, more)
     template = _templates().get_template("certificate.html.j2")
     return template.render(certificate=document, summary=summary(report))
 

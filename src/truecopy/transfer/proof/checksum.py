@@ -63,10 +63,10 @@ def compare_whole(name: str, scene: Scene, plans: Sequence[TablePlan]) -> Outcom
     began = time.monotonic()
     by_digest = [plan for plan in plans if not plan.is_mapped]
     rows, found = 0, list[Mismatch]()
-    for plan, (source, target) in zip(by_digest, _all_digests(scene, by_digest), strict=True):
+    for plan, (source, target) in zip(by_digest, all_digests(scene, by_digest), strict=True):
         rows += source.count
         if source != target:
-            found.append(_mismatch(plan, source, target))
+            found.append(digest_mismatch(plan, source, target))
     mapped = compare_mapped(scene, [plan for plan in plans if plan.is_mapped], SHOWN)
     return Outcome(
         name,
@@ -79,8 +79,8 @@ def compare_whole(name: str, scene: Scene, plans: Sequence[TablePlan]) -> Outcom
     )
 
 
-def _all_digests(scene: Scene, plans: Sequence[TablePlan]) -> list[tuple[Digest, Digest]]:
-    """One Spark task for each table where there are several."""
+def all_digests(scene: Scene, plans: Sequence[TablePlan]) -> list[tuple[Digest, Digest]]:
+    """The digests of whole tables, source and target; one Spark task for each where there are several."""
     if scene.spark is None or len(plans) < 2:
         pairs = [_digests(plans, number) for number in range(len(plans))]
     else:
@@ -116,7 +116,8 @@ def _digest(relation: Relation) -> Digest:
         return cast(Digests, session).digest(relation, WHOLE)
 
 
-def _mismatch(plan: TablePlan, source: Digest, target: Digest) -> Mismatch:
+def digest_mismatch(plan: TablePlan, source: Digest, target: Digest) -> Mismatch:
+    """What two digests that differ say, in words."""
     if source.count != target.count:
         detail = f"has {source.count} rows on the source and {target.count} on the target"
     else:

@@ -68,12 +68,17 @@ class AppliedByQuery:
         """The running query, whose source is `truecopy.changes`; None while there is none."""
 
     def __call__(self, endpoint: Endpoint, position: str) -> bool:
-        done = self.query.lastProgress if self.query is not None else None
-        end = done["sources"][0]["endOffset"] if done else None
-        if not end:
-            return False
-        plain = json.loads(end) if isinstance(end, str) else end
-        mark = Offset.parse(plain).marks.get(self._shards[endpoint])
+        end = end_offset(self.query) if self.query is not None else None
+        mark = end.marks.get(self._shards[endpoint]) if end else None
         return mark is not None and contains(
             parse_position(mark.position), parse_position(position)
         )
+
+
+def end_offset(query: Any) -> Offset | None:
+    """Where the last batch of a query ended that was applied; None before the first."""
+    done = query.lastProgress
+    end = done["sources"][0]["endOffset"] if done else None
+    if not end:
+        return None
+    return Offset.parse(json.loads(end) if isinstance(end, str) else end)
