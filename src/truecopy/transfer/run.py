@@ -111,9 +111,7 @@ class Transfer:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
         begun = time.monotonic()
         with connect(self._source) as source, connect(self._target) as target:
-            self._refuse_what_cannot_be(target)
-            self._refuse_tables_that_came_later(source, target)
-            plans = self._plan(source, target)
+            plans = self.prepare(source, target)
             line = self._claim(target)
             steering = Steering(
                 self._settings,
@@ -131,7 +129,7 @@ class Transfer:
                     self._copy(spark, source, target, plans, line, steering)
                 if not snapshot_only:
                     steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
-                    replication = self._replication(plans, line)
+                    replication = self.replication(plans, line)
                     steering.enter(REPLAY)
                     self._replicate(spark, replication, steering, once=True)
                     self._finish_tables(source, target, plans, line)
@@ -153,6 +151,12 @@ class Transfer:
         )
 
     # Planning
+
+    def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
+        """The way of each table, by its name on the source; what cannot be is refused."""
+        self._refuse_what_cannot_be(target)
+        self._refuse_tables_that_came_later(source, target)
+        return self._plan(source, target)
 
     def _refuse_what_cannot_be(self, target: Session) -> None:
         if not isinstance(target, Loads) or not isinstance(target, Introspects):
@@ -352,7 +356,8 @@ class Transfer:
 
     # Replicating
 
-    def _replication(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Replication:
+    def replication(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Replication:
+        """What applies changes, from where the ledger stands."""
         origin = Offset.parse(line.origin)
         origins = {s: (mark.position, mark.committed_at) for s, mark in origin.marks.items()}
         settings = replace(self._settings, rules=self._rules)
