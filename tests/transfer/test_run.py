@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import duckdb
 import pytest
 
 import truecopy
@@ -197,3 +199,24 @@ def test_run_from_a_task_file(
     again = program("run", str(file), "--until-caught-up", "--json")
     assert again.document["tables"][f"{mariadb_db.name}.items"]["changes_applied"] == 50
     assert is_equal(mariadb_db, second_mariadb_db)
+
+
+@pytest.mark.parametrize("target", ["sqlite", "duckdb"])
+def test_sqlite_to_a_file(spark: SparkSession, tmp_path: Path, target: str) -> None:
+    source = tmp_path / "shop.db"
+    with sqlite3.connect(source) as shop:
+        shop.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT, price DECIMAL(8,2))")
+        shop.executemany(
+            "INSERT INTO items VALUES (?, ?, ?)", [(n, f"n{n}", n / 4) for n in range(1, 900)]
+        )
+    url = f"sqlite:///{source}"
+    onto = f"{target}:///{tmp_path / 'copy'}"
+    connect_to: Any = {"sqlite": sqlite3, "duckdb": duckdb}[target].connect
+    connect_to(tmp_path / "copy").close()
+    Transfer(settings(url, onto)).run(until_caught_up=True)
+    with sqlite3.connect(source) as shop:
+        shop.execute("UPDATE items SET name = 'x' WHERE id % 7 = 0")
+        shop.execute("DELETE FROM items WHERE id % 11 = 0")
+        shop.execute("UPDATE items SET id = -id WHERE id % 13 = 0")
+    Transfer(settings(url, onto)).run(until_caught_up=True)
+    assert truecopy.verify(url, onto, tables=("items",)).verdict == "equal"

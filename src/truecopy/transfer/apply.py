@@ -8,7 +8,6 @@ saw it: a batch that is applied again, or by an attempt that was given up, finds
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +19,9 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Relation
-from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.ledger import Ledger, transaction
 from truecopy.transfer.plan import ChangeTarget
 
 SLICES = 64
@@ -78,6 +77,7 @@ class Applying:
                     self.write(target, rows)
             if is_new and self.progress_first:
                 with transaction(target):
+                    ledger.require_at(part, self.ends[shard_of(part)][0], self.epoch)
                     self.write(target, rows)
         counts = rows.group_by(["part", "table"]).aggregate([("changes", "sum")])
         return pa.RecordBatch.from_arrays(
@@ -160,19 +160,6 @@ class Applying:
 def shard_of(part: str) -> str:
     """The shard whose changes a part takes."""
     return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part
-
-
-@contextmanager
-def transaction(target: Any) -> Iterator[None]:
-    """A transaction of the target, rolled back where something fails."""
-    target.begin()
-    try:
-        yield
-    except BaseException:
-        with suppress(TruecopyError):
-            target.rollback()
-        raise
-    target.commit()
 
 
 def run_all(target: Any, statements: Sequence[str]) -> None:

@@ -8,12 +8,13 @@ replaced, changes no line, and rolls its rows back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from truecopy.engines.protocols import Statement
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 
 TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
@@ -75,6 +76,19 @@ class CopiedSoFar:
     rows: int
 
 
+@contextmanager
+def transaction(target: Any) -> Iterator[None]:
+    """A transaction of the target, rolled back where something fails."""
+    target.begin()
+    try:
+        yield
+    except BaseException:
+        with suppress(TruecopyError):
+            target.rollback()
+        raise
+    target.commit()
+
+
 class Ledger:
     """The lines of one task, through one session."""
 
@@ -107,9 +121,8 @@ class Ledger:
         return line
 
     def find(self) -> TaskLine | None:
-        line = self._line()
-        self._session.commit()
-        return line
+        with transaction(self._session):
+            return self._line()
 
     def _line(self) -> TaskLine | None:
         rows = self._fetch(f"SELECT phase, origin, epoch FROM {TASKS} WHERE task = ?", self._task)
@@ -159,11 +172,10 @@ class Ledger:
         self._session.commit()
 
     def chunks(self, table: str) -> list[PlannedChunk]:
-        rows = self._fetch(
+        rows = self._look(
             f"SELECT number, bounds, copied FROM {CHUNKS} WHERE task = ? AND source_table = ? ORDER BY number",
             *(self._task, table),
         )
-        self._session.commit()
         return [
             PlannedChunk(int(number), _chunk(bounds), None if copied is None else int(copied))
             for number, bounds, copied in rows
@@ -204,7 +216,7 @@ class Ledger:
 
     def copied(self) -> dict[str, CopiedSoFar]:
         """How far the copy of each table is."""
-        rows = self._fetch(
+        rows = self._look(
             "SELECT source_table, COUNT(*), COUNT(copied), COALESCE(SUM(copied), 0)"
             f" FROM {CHUNKS} WHERE task = ? GROUP BY source_table",
             self._task,
@@ -213,8 +225,7 @@ class Ledger:
 
     def tables(self) -> set[str]:
         """The source tables whose copy was planned."""
-        rows = self._fetch(f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task)
-        self._session.commit()
+        rows = self._look(f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task)
         return {table for (table,) in rows}
 
     def note_copied(self, table: str, number: int, rows: int, epoch: int) -> None:
@@ -231,23 +242,26 @@ class Ledger:
 
     def progress(self) -> dict[str, tuple[str, int]]:
         """Position and commit time of each part."""
-        rows = self._fetch(
+        rows = self._look(
             f"SELECT part, position, committed_at FROM {PROGRESS} WHERE task = ?", self._task
         )
-        self._session.commit()
         return {part: (position, int(at)) for part, position, at in rows}
 
     def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
         """Makes the line of a part that has none, at the position where its changes begin."""
-        self._session.begin()
-        if not self._fetch(
-            f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
-        ):
-            self._execute(
-                f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
-                *(self._task, part, position, committed_at, epoch),
-            )
-        self._session.commit()
+        with transaction(self._session):
+            # The task's line is locked: nobody takes the task over between the look at its epoch and the end.
+            if not self._execute(
+                f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
+            ):
+                raise Overtaken(f"another run of {self._task} has taken over")
+            if not self._fetch(
+                f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
+            ):
+                self._execute(
+                    f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
+                    *(self._task, part, position, committed_at, epoch),
+                )
 
     def advance(self, part: str, old: str, new: str, committed_at: int, epoch: int) -> bool:
         """Inside the part's own transaction, and first in it: the line is locked until the rows are in.
@@ -268,14 +282,25 @@ class Ledger:
             return False
         raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
 
+    def require_at(self, part: str, position: str, epoch: int) -> None:
+        """Inside a transaction: locks the line of a part, which must stand where the writer has put it."""
+        if not self._execute(
+            f"UPDATE {PROGRESS} SET position = position WHERE task = ? AND part = ? AND position = ? AND epoch = ?",
+            *(self._task, part, position, epoch),
+        ):
+            raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
+
     def settle(
         self, parts: Sequence[tuple[str, str]], position: str, committed_at: int, epoch: int
     ) -> None:
         """Moves the lines of parts that had nothing to do, each from where it is known to stand."""
-        self._session.begin()
-        for part, old in parts:
-            self.advance(part, old, position, committed_at, epoch)
-        self._session.commit()
+        with transaction(self._session):
+            for part, old in parts:
+                self.advance(part, old, position, committed_at, epoch)
+
+    def _look(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with transaction(self._session):
+            return self._fetch(sql, *values)
 
     def _execute(self, sql: str, *values: object) -> int:
         return self._session.execute(Statement(self._placed(sql), values))

@@ -19,9 +19,9 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.table import Table, TableName
-from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of, transaction
+from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of
 from truecopy.transfer.effect import CHANGES, net_effect
-from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.ledger import Ledger, transaction
 from truecopy.transfer.plan import (
     ChangeTarget,
     TablePlan,
@@ -65,7 +65,7 @@ class Replication:
         self._targets: dict[str, ChangeTarget] = {}
         self._mappings: dict[str, TableMapping] = {}
         with pool.lease(target) as session:
-            self._progress = self._ledger(session).progress()
+            self._progress = self._opened(self._ledger(session))
         self.applied: Counter[str] = Counter()
         self.replaying = True
         self.failure: TruecopyError | None = None
@@ -73,6 +73,28 @@ class Replication:
         # between the transactions of two parts, must not get what is in already.
         self._reached = self.positions()
         self._settled_at = time.monotonic()
+
+    def _opened(self, ledger: Ledger) -> dict[str, Place]:
+        """Where all parts stand. Each shard has a line of its own, which moves when whole batches are in.
+
+        Without it a part whose first change was not written when a run ended would hold nothing back.
+        """
+        progress = ledger.progress()
+        for shard, origin in self._origins.items():
+            if shard not in progress:
+                ledger.open_part(shard, *origin, self._epoch)
+                progress[shard] = origin
+        return progress
+
+    def start(self) -> dict[str, Place]:
+        """Where a stream has to begin that this is to apply; what was applied before is passed over."""
+        with pool.lease(self._target) as session:
+            self._progress = self._ledger(
+                session
+            ).progress()  # a batch that failed may have moved some
+        self.settle()
+        self._reached = self.positions()
+        return self._reached
 
     def positions(self) -> dict[str, Place]:
         """Where to go on: of each shard the position of the part that is furthest behind."""

@@ -110,9 +110,12 @@ class Transfer:
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
         begun = time.monotonic()
-        with connect(self._source) as source, connect(self._target) as target:
-            plans = self.prepare(source, target)
-            line = self._claim(target)
+        with connect(self._source) as source:
+            # Not held open: a file must be free when workers write to it.
+            with pool.lease(self._target) as target:
+                plans = self.prepare(source, target)
+                line = self._claim(target)
+                is_file = target.driver_local
             steering = Steering(
                 self._settings,
                 line.epoch,
@@ -122,17 +125,17 @@ class Transfer:
             )
             state, applied = SNAPSHOT, Counter[str]()
             replication: Replication | None = None
-            with steering.running(beside=not target.driver_local):
+            with steering.running(beside=not is_file):
                 spark = spark_session(self._settings.master)
                 if line.phase == SNAPSHOT:
                     steering.enter(SNAPSHOT)
-                    self._copy(spark, source, target, plans, line, steering)
+                    self._copy(spark, source, plans, line, steering)
                 if not snapshot_only:
                     steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
                     replication = self.replication(plans, line)
                     steering.enter(REPLAY)
                     self._replicate(spark, replication, steering, once=True)
-                    self._finish_tables(source, target, plans, line)
+                    self._finish_tables(source, plans, line)
                     replication.replaying = False
                     steering.enter(REPLICATE)
                     if not until_caught_up:
@@ -262,20 +265,37 @@ class Transfer:
         self,
         spark: SparkSession,
         source: Session,
-        target: Session,
         plans: Mapping[str, TablePlan],
         line: TaskLine,
         steering: Steering,
     ) -> None:
+        with pool.lease(self._target) as target:
+            tasks = self._planned(source, target, plans, line)
+            lanes = 1 if target.driver_local else spark.sparkContext.defaultParallelism
+        total = sum(plan.comparison.rows for plan in plans.values())
+        steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
+        pace = partial(steering.pace, lanes=lanes, cut=partial(self._cut_smaller, source))
+        with _one_line():
+            for copied in self._copied(spark, tasks, pace):
+                steering.pulse.copied(copied)
+                self._seconds += copied.seconds
+                self._verify_seconds += copied.verify_seconds
+                self._listener.copied(copied, total)
+        with pool.lease(self._target) as target:
+            Ledger(cast(Any, target), self._settings.task).enter(REPLAY, line.epoch)
+
+    def _planned(
+        self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
+    ) -> list[CopyTask]:
+        """The chunks that are not in yet, those of the largest tables first."""
         ledger = Ledger(cast(Any, target), self._settings.task)
-        tasks, total = [], 0
+        tasks = []
         for name, plan in plans.items():
             chunks = ledger.chunks(name)
             if not chunks:
                 self._refuse_rows(target, plan)
                 ledger.plan(name, self._cut(cast(Reads, source), plan))
                 chunks = ledger.chunks(name)
-            total += plan.comparison.rows
             tasks += [
                 CopyTask(
                     self._settings.task,
@@ -289,20 +309,7 @@ class Transfer:
                 for chunk in chunks
                 if chunk.copied is None
             ]
-        tasks.sort(key=lambda task: -task.plan.comparison.rows)
-        steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
-        pace = partial(
-            steering.pace,
-            lanes=self._parallel(spark, target),
-            cut=partial(self._cut_smaller, source, ledger),
-        )
-        with _one_line():
-            for copied in self._copied(spark, tasks, pace):
-                steering.pulse.copied(copied)
-                self._seconds += copied.seconds
-                self._verify_seconds += copied.verify_seconds
-                self._listener.copied(copied, total)
-        ledger.enter(REPLAY, line.epoch)
+        return sorted(tasks, key=lambda task: -task.plan.comparison.rows)
 
     def _copied(
         self,
@@ -321,9 +328,7 @@ class Transfer:
         read = replace(plan.comparison, source=plan.read, ordered=_is_ordered(plan))
         return plan_chunks(source, read, Options(chunk_rows=self._settings.chunk_rows or 20_000))
 
-    def _cut_smaller(
-        self, source: Session, ledger: Ledger, task: CopyTask, rows: int
-    ) -> list[CopyTask]:
+    def _cut_smaller(self, source: Session, task: CopyTask, rows: int) -> list[CopyTask]:
         """A chunk that was not begun as several of about so many rows; as it is, where it cannot be cut."""
         plan = task.plan
         # Without a key on the target, rows are compared only where one chunk holds them all.
@@ -333,7 +338,9 @@ class Transfer:
         if not between:
             return [task]
         chunks = chunks_between(between, task.chunk)
-        planned = ledger.split(plan.source_name, task.number, chunks, task.epoch)
+        with pool.lease(self._target) as target:
+            ledger = Ledger(cast(Any, target), self._settings.task)
+            planned = ledger.split(plan.source_name, task.number, chunks, task.epoch)
         return [
             replace(task, number=one.number, chunk=one.chunk, rows=min(rows, task.rows))
             for one in planned
@@ -345,9 +352,6 @@ class Transfer:
             raise UsageError(
                 f"{plan.target.tables[0]} on {self._target} is not empty: empty it, or leave {plan.source_name} out"
             )
-
-    def _parallel(self, spark: SparkSession, target: Session) -> int:
-        return 1 if target.driver_local else spark.sparkContext.defaultParallelism
 
     def _rows_of(self, name: str) -> int:
         with pool.lease(self._target) as session:
@@ -371,7 +375,7 @@ class Transfer:
 
         tokens = tuple(
             EventToken(committed_at, shard, parse_position(position))
-            for shard, (position, committed_at) in replication.positions().items()
+            for shard, (position, committed_at) in replication.start().items()
         )
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
@@ -386,29 +390,20 @@ class Transfer:
                 if replication.failure is not None:
                     raise replication.failure from None
                 raise
+            replication.settle()
 
     def _finish_tables(
-        self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
+        self, source: Session, plans: Mapping[str, TablePlan], line: TaskLine
     ) -> None:
         """Indexes and foreign keys, once nothing goes back in time any more."""
-        ledger = Ledger(cast(Any, target), self._settings.task)
-        found = ledger.find()
-        if found is None or found.phase != REPLAY:
-            return
-        if isinstance(target, Creates):
-            by_name = {plan.mapping.source: plan for plan in plans.values()}
-            lacking = [
-                _lacking(
-                    cast(Introspects, source).describe(name),
-                    cast(Introspects, target).describe(plan.target.tables[0]),
-                    by_name,
-                )
-                for name, plan in by_name.items()
-            ]
-            for make in (target.create_indexes, target.create_foreign_keys):
-                for table in lacking:
-                    run_all(target, make(table))
-        ledger.enter(REPLICATE, line.epoch)
+        with pool.lease(self._target) as target:
+            ledger = Ledger(cast(Any, target), self._settings.task)
+            found = ledger.find()
+            if found is None or found.phase != REPLAY:
+                return
+            if isinstance(target, Creates):
+                _make_indexes(cast(Introspects, source), target, plans)
+            ledger.enter(REPLICATE, line.epoch)
 
     def _version(self, replication: Replication | None) -> dict[str, object] | None:
         if replication is None:
@@ -419,6 +414,18 @@ class Transfer:
 
 def _is_ordered(plan: TablePlan) -> bool:
     return plan.read.key_width > 0 and all(column.order for column in plan.read.key)
+
+
+def _make_indexes(source: Introspects, target: Any, plans: Mapping[str, TablePlan]) -> None:
+    """All indexes, and then the references between tables."""
+    by_name = {plan.mapping.source: plan for plan in plans.values()}
+    lacking = [
+        _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
+        for name, plan in by_name.items()
+    ]
+    for make in (target.create_indexes, target.create_foreign_keys):
+        for table in lacking:
+            run_all(target, make(table))
 
 
 def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:

@@ -26,8 +26,7 @@ from truecopy.engines import pool
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Chunk
-from truecopy.transfer.apply import transaction
-from truecopy.transfer.ledger import Ledger, Overtaken
+from truecopy.transfer.ledger import Ledger, Overtaken, transaction
 from truecopy.transfer.plan import TablePlan
 
 if TYPE_CHECKING:
