@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
@@ -51,10 +52,12 @@ def transfer_progress(console: Console) -> Iterator[Tell]:
             copying = progress.phase == "snapshot"
             bars.update(
                 bar,
-                description=f"[yellow]{progress.waits}[/]" if progress.waits else progress.phase,
+                description=f"[yellow]{escape(progress.waits)}[/]"
+                if progress.waits
+                else progress.phase,
                 total=progress.rows_about if copying else None,
                 completed=progress.rows_copied,
-                line=progress_line(progress),
+                line=escape(progress_line(progress)),
             )
 
         yield draw

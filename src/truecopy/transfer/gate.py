@@ -69,12 +69,8 @@ class Gate:
             self._allowance.spend(rows)
 
     def close(self) -> None:
-        """Ends all waiting: the work is over."""
+        """Ends all waiting: the run is over."""
         self._closed.set()
-
-    def open(self) -> None:
-        """Other work begins."""
-        self._closed.clear()
 
     def _wait(self, *, copies: bool) -> None:
         while True:

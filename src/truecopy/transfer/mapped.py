@@ -17,6 +17,7 @@ from truecopy.engines.frames import fingerprint_of
 from truecopy.mapping.transformers import map_rows
 from truecopy.mapping.typed import converted_sql
 from truecopy.sparksql.dialect import quote
+from truecopy.transfer.jobs import run_job
 from truecopy.transfer.ledger import Overtaken
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.snapshot import Copied, CopyTask, Paced, write_chunk
@@ -41,7 +42,8 @@ def _copy_group(spark: SparkSession, tasks: Sequence[CopyTask]) -> Iterator[Copi
     texts = ", ".join(f"c{i} string" for i in range(len(plan.read.columns)))
     rows = numbers.mapInArrow(_Reading(tuple(tasks)), texts)
     made = arriving(rows, plan)
-    for row in made.mapInArrow(_Writing(tuple(tasks)), _DONE).collect():
+    written = made.mapInArrow(_Writing(tuple(tasks)), _DONE)
+    for row in run_job(spark, written.collect):
         yield Copied(*row)
 
 

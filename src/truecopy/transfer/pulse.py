@@ -78,6 +78,10 @@ class Pulse:
         self.phase = phase
         self._meter = Meter()
 
+    def go_on(self) -> None:
+        """After a time in which nothing moved, which is no part of the rate."""
+        self._meter = Meter()
+
     def expect(self, about: Mapping[str, int], copied: Mapping[str, CopiedSoFar]) -> None:
         """What is to be copied, and what of it an earlier run has copied."""
         counts = dict[str, Count]()
@@ -124,12 +128,13 @@ class Pulse:
 
     def progress(self) -> Progress:
         """As it is now."""
-        rate = self._meter.rate()
+        waits = self.waits()
+        rate = 0.0 if waits else self._meter.rate()
         tables = {
             name: replace(known, changes_applied=known.changes_applied + self._applied[name])
             for name, known in self._tables.items()
         }
-        now = Progress(self._task, self.phase, self._epoch, self.waits(), rate, tables=tables)
+        now = Progress(self._task, self.phase, self._epoch, waits, rate, tables=tables)
         left = now.rows_about - now.rows_copied
         return replace(
             now,
@@ -142,9 +147,9 @@ class Pulse:
             return self._lag
         return (self._lag or 0.0) + time.monotonic() - self._offered_at
 
-    def beat(self, *, now: bool = False) -> None:
-        """Tells how far it is, if that was not told lately (or `now`). What goes wrong here harms nothing."""
-        if not now and time.monotonic() - self._beat_at < BEAT_SECONDS:
+    def beat(self) -> None:
+        """Tells how far it is, if that was not told lately. What goes wrong here harms nothing."""
+        if time.monotonic() - self._beat_at < BEAT_SECONDS or not self.phase:
             return
         if not self._beating.acquire(blocking=False):
             return

@@ -26,6 +26,7 @@ from truecopy.engines import pool
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Chunk
+from truecopy.transfer.jobs import run_job
 from truecopy.transfer.ledger import Ledger, Overtaken, transaction
 from truecopy.transfer.plan import TablePlan
 
@@ -83,7 +84,8 @@ def copy_chunks(spark: SparkSession, pace: Paced) -> Iterator[Copied]:
         is_scarce = pace.lanes < context.defaultParallelism
         # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
         numbers = context.parallelize(range(count), count)
-        outcomes = numbers.flatMap(partial(_outcomes, lanes, is_scarce)).collect()
+        work = numbers.flatMap(partial(_outcomes, lanes, is_scarce))
+        outcomes = run_job(spark, work.collect)
         for outcome in outcomes:
             if isinstance(outcome, Copied):
                 pace.note(outcome)

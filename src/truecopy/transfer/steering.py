@@ -13,6 +13,7 @@ from truecopy.model.errors import TruecopyError
 from truecopy.transfer import webhook
 from truecopy.transfer.control import Control, Wishes
 from truecopy.transfer.gate import Gate
+from truecopy.transfer.jobs import beside
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.pacing import Cut, Pace
 from truecopy.transfer.pulse import Pulse, Tell
@@ -102,14 +103,20 @@ class Steering:
 
     def follow(self, query: StreamingQuery) -> None:
         """Waits for the end of a query, and hears how far it is behind; the query is stopped then."""
-        try:
+
+        def stop() -> None:
+            self.gate.close()  # a batch that waits there would keep the query from stopping
+            query.stop()
+
+        def wait() -> None:
             while not query.awaitTermination(_LOOK_SECONDS):
                 self.pulse.lags(_lag(query))
             self.pulse.lags(_lag(query))
+
+        try:
+            beside(wait, stop)
         finally:
-            self.gate.close()  # a batch that waits there would keep the query from stopping
             query.stop()
-            self.gate.open()
 
     def _wishes(self) -> Wishes:
         with pool.lease(self._target) as session:
@@ -119,6 +126,8 @@ class Steering:
             return Control(cast(Any, session), self._task).wishes()
 
     def _held_up(self, reason: str) -> None:
+        if not reason:
+            self.pulse.go_on()
         state = "waiting" if reason else self.pulse.phase
         self.hook.tell(webhook.STATE, state=state, **({"reason": reason} if reason else {}))
 
