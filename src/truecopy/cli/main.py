@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
 from truecopy.cli.check import check
+from truecopy.cli.cutover import cutover, switch_back
 from truecopy.cli.demo import demo
 from truecopy.cli.pause import pause, resume, throttle
 from truecopy.cli.run import run
@@ -37,6 +38,8 @@ app.command()(verify)
 app.command()(stream)
 app.command()(check)
 app.command()(run)
+app.command()(cutover)
+app.command()(switch_back)
 app.command()(status)
 app.command()(pause)
 app.command()(resume)

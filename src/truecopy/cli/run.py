@@ -35,6 +35,8 @@ def run(
 ) -> int:
     """Copy the tables of a task and replicate their changes; the same command goes on where it stopped.
 
+    Once the target has taken over (`truecopy cutover`), its changes are replicated back.
+
     \b
     truecopy run shop.yaml
     truecopy run shop.yaml --until-caught-up --json
@@ -42,11 +44,12 @@ def run(
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
     from truecopy.tasks.transfer import transfer_settings
+    from truecopy.transfer.cutover.standing import standing
     from truecopy.transfer.run import Listener, Transfer
 
     if snapshot_only and until_caught_up:
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
-    settings = transfer_settings(load_task(task))
+    settings = standing(transfer_settings(load_task(task)))
     with transfer_progress(ERRORS) as progress:
         transfer = Transfer(settings, Listener(said=say, progress=progress))
         report = transfer.run(snapshot_only=snapshot_only, until_caught_up=until_caught_up)

@@ -56,8 +56,8 @@ class MySQLWriters:
         if way == TABLES:
             self._execute("UNLOCK TABLES")
             return
-        for name in reversed(list(self._settings())):
-            self._execute(f"SET GLOBAL {name} = {int(before.get(name, 0))}")
+        for name in reversed([name for name in _SETTINGS if name in before]):
+            self._execute(f"SET GLOBAL {name} = {int(before[name])}")
 
     def ease(self, way: str) -> None:
         if way == READ_ONLY and "super_read_only" in self._settings():

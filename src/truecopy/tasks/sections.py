@@ -106,11 +106,45 @@ class Stream(Section):
     """Settings of the source's engine, as of `truecopy stream --set`."""
 
 
+class CutoverCommands(Section):
+    """Shell commands of a cutover. Each may be run twice; 0 means that everything is done."""
+
+    hold: str | None = None
+    """Keeps writers from the old side (`lock: command`)."""
+    release: str | None = None
+    """Lets them in there again, when the cutover is given up (`lock: command`)."""
+    switch: str | None = None
+    """Lets writers into the new side, whatever `lock` is."""
+
+
+class CutoverCallback(Section):
+    """An HTTP address that is told what to do with writers; any answer but 2xx is a failure."""
+
+    short: ClassVar = {"type": "string", "pattern": "^https?://"}
+
+    url: SecretText
+    """It takes JSON: `task`, `direction` (`forth`, `back`) and `step` (`hold`, `release`, `switch`)."""
+    attempts: Annotated[int, Field(ge=1)] = 5
+    """How often it is tried."""
+    timeout: Duration = 10.0
+    """How long each try may take."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, data: object) -> object:
+        return {"url": data} if isinstance(data, str) else data
+
+
 class Cutover(Section):
     """How the target takes over."""
 
-    lock: Literal["tables", "read-only", "none"] = "tables"
-    """How writers of the source are held off: table locks, a read-only server, or by somebody else."""
+    lock: Literal["auto", "read-only", "tables", "revoke", "command", "callback", "none"] = "auto"
+    """How writers of the source are held off: a read-only server or table locks (MySQL, MariaDB), rights that are
+    taken back (PostgreSQL), a command, an HTTP address, or by hand. `auto`: as the source's engine does it best."""
+    commands: CutoverCommands = CutoverCommands()
+    """Commands that hold writers off, let them in again, and let them into the new side."""
+    callback: CutoverCallback | None = None
+    """An address that does the same."""
     max_lag: Duration = 5.0
     """The lag below which the cutover begins."""
     max_downtime: Duration = 60.0
@@ -118,7 +152,17 @@ class Cutover(Section):
     sequences: bool = True
     """Set sequences and AUTO_INCREMENT of the target."""
     reverse: bool = True
-    """Start the reverse direction, so that there is a way back."""
+    """Replicate back what is written to the new side, so that there is a way back."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Cutover:
+        if self.lock == "callback" and self.callback is None:
+            raise ValueError("lock: callback needs callback: an HTTP address")
+        if self.lock == "command":
+            for name in ("hold", "release", "switch"):
+                if not getattr(self.commands, name):
+                    raise ValueError(f"lock: command needs commands: {{{name}: …}}")
+        return self
 
 
 class Webhook(Section):

@@ -46,6 +46,7 @@ from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
+from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
 from truecopy.transfer.pacing import Pace
@@ -257,7 +258,10 @@ class Transfer:
                 origin = stream.visible().plain()
         else:
             origin = {}
-        return ledger.claim(origin)
+        require_no_cutover(self._target, self._settings.task)
+        line = ledger.claim(origin)
+        require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
+        return line
 
     # Copying
 

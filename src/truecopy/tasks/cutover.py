@@ -1,0 +1,24 @@
+"""From a task file to how its target takes over."""
+
+from __future__ import annotations
+
+from truecopy.tasks.file import Task
+from truecopy.transfer.cutover.settings import Callback, Commands, How
+
+_VERIFIERS = ("inline", "iterative", "checksum", "target")
+
+
+def cutover_settings(task: Task) -> How:
+    """How the task is to be cut over, and proven."""
+    asked, commands = task.cutover, task.cutover.commands
+    callback = asked.callback
+    return How(
+        lock=asked.lock,
+        max_lag=asked.max_lag,
+        max_downtime=asked.max_downtime,
+        sequences=asked.sequences,
+        reverse=asked.reverse,
+        commands=Commands(commands.hold or "", commands.release or "", commands.switch or ""),
+        callback=Callback(callback.url, callback.attempts, callback.timeout) if callback else None,
+        verify=tuple(name for name in _VERIFIERS if getattr(task.verify, name)),
+    )

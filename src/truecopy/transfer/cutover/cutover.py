@@ -1,0 +1,493 @@
+"""The cutover: the order of its steps, and what happens when one fails.
+
+Until `SWITCHING` is written down, whatever goes wrong ends with writers being let into the old side again. From
+then on it goes forward only. A process that is killed leaves the step that it had come to; the next one undoes
+it and begins anew, or, from `SWITCHING` on, finishes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from truecopy.engines import connect, pool
+from truecopy.engines.protocols import Introspects, Session, SetsSequences
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.spark import session as spark_session
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
+from truecopy.stream.removal import remove
+from truecopy.stream.request import Request
+from truecopy.transfer.cutover import state
+from truecopy.transfer.cutover.back import is_back, require_reversible, returns, way_back
+from truecopy.transfer.cutover.downtime import Downtime, refusing_signals
+from truecopy.transfer.cutover.evidence import Evidence
+from truecopy.transfer.cutover.following import Following
+from truecopy.transfer.cutover.proof import Proof, Prover
+from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, How
+from truecopy.transfer.cutover.state import Step, Steps
+from truecopy.transfer.cutover.stillness import changes_after, require_still
+from truecopy.transfer.cutover.writers import (
+    SWITCH,
+    Hooks,
+    Writers,
+    find_way,
+    require_possible,
+    writers_of,
+)
+from truecopy.transfer.ledger import Ledger, Overtaken, TaskLine
+from truecopy.transfer.proof.observed import AppliedByQuery, observed
+from truecopy.transfer.proof.verifier import Scene
+from truecopy.transfer.run import REPLICATE, Listener, Transfer
+from truecopy.transfer.settings import Settings
+from truecopy.transfer.webhook import CUTOVER, Webhook
+
+_TRIES = 5
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class CutoverReport:
+    """What a cutover came to.
+
+    Attributes:
+        state: `switched`, `rehearsed` or `rolled-back`.
+        downtime_seconds: How long nobody could write.
+        position: The last one of the source's log before the switch.
+        reason: Why it was rolled back.
+        said: What somebody should know or do now.
+    """
+
+    task: str
+    state: str
+    downtime_seconds: float = 0.0
+    position: str = ""
+    certificate: str = ""
+    reason: str = ""
+    said: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.state == state.ROLLED_BACK else 0
+
+
+@dataclass
+class _Facts:
+    """What becomes known on the way, and is kept with each step."""
+
+    way: str = ""
+    before: dict[str, Any] = field(default_factory=dict)
+    final: Offset | None = None
+    origin: dict[str, Any] = field(default_factory=dict)
+    opens: dict[str, Any] = field(default_factory=dict)
+    returns: dict[str, Any] = field(default_factory=dict)
+    certificate: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        plain = {name: value for name, value in vars(self).items() if value}
+        return plain | ({"final": self.final.plain()} if self.final else {})
+
+    @classmethod
+    def parse(cls, plain: Mapping[str, Any]) -> _Facts:
+        known = {name: plain[name] for name in vars(cls()) if name in plain}
+        if "final" in known:
+            known["final"] = Offset.parse(known["final"])
+        return cls(**known)
+
+
+class Cutover:
+    """One cutover of a task that replicates; `run` does it, from `with` to the end of the block.
+
+    Args:
+        settings: The task in the direction that is cut over.
+        how: How it is to be done.
+        listener: Hears lines for people.
+        forth: When `settings` are a way back: those of the way forth.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        how: How,
+        listener: Listener | None = None,
+        forth: Settings | None = None,
+    ) -> None:
+        self._settings = settings
+        self._how = how
+        self._listener = listener or Listener()
+        self._said = self._listener.said
+        self._forth = forth
+        self._source: Endpoint = parse_endpoint(settings.source)
+        self._target: Endpoint = parse_endpoint(settings.target)
+        self._hooks = Hooks(how, settings.task, "back" if is_back(settings) else "forth")
+        self._webhook = Webhook(settings.hook, settings.task, self._said)
+        self._stack = ExitStack()
+        self._facts = _Facts()
+        self._downtime = Downtime(how.max_downtime)
+        self._notes: list[str] = []
+        self._began = time.monotonic()
+        self._following: Following | None = None
+        self._back: KeyspaceStream | None = None
+
+    def __enter__(self) -> Cutover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._webhook.close()
+
+    def run(self, *, rehearse: bool = False) -> CutoverReport:
+        """Cuts over, or does everything but that; an earlier cutover that was killed is undone or finished first."""
+        self._open()
+        left = self._steps.find()
+        if left is not None and left.name == state.SWITCHED:
+            raise UsageError(
+                f"{self._settings.task} was cut over already; truecopy switch-back brings writers back"
+            )
+        self._line = self._claim()
+        self._steps.take(self._line.epoch)
+        if left is not None and left.name == state.SWITCHING:
+            return self._finish(left)
+        if left is not None and left.name in state.LOCKED:
+            self._undo(left)
+        self._prepare(rehearse)
+        self._follow()
+        self._catch_up()
+        self._prover.shrink()
+        self._catch_up()
+        self._prover.work()
+        with refusing_signals(self._said):
+            try:
+                self._prove()
+                if not rehearse:
+                    self._turn()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, writers must not stay locked out
+                return self._roll_back(error)
+            return self._end_rehearsal() if rehearse else self._switch()
+
+    def go_on(self) -> None:
+        """Replicates until it is stopped, after a rollback."""
+        if self._following is not None:
+            self._following.go_on()
+
+    # Before writers notice anything
+
+    def _open(self) -> None:
+        self._here = self._stack.enter_context(connect(self._source))
+        self._transfer = Transfer(self._settings, self._listener)
+        self._steps = Steps(self._target, self._settings.task)
+        self._steps.create()
+        with pool.lease(self._target) as target:
+            self._plans = self._transfer.prepare(self._here, target)
+        self._other = self._forth or way_back(self._settings, returns(self._plans))
+        self._back_request = Request(self._other.source, tables=self._other.tables)
+        self._facts.returns = returns(self._plans)
+
+    def _claim(self) -> TaskLine:
+        """Takes the task over from whoever replicates it now."""
+        with pool.lease(self._target) as target:
+            ledger = Ledger(cast(Any, target), self._settings.task)
+            line = ledger.find()
+            if line is None or line.phase != REPLICATE:
+                raise UsageError(
+                    f"{self._settings.task} has not copied its tables and caught up yet: truecopy run does that"
+                )
+            return ledger.claim({})
+
+    def _prepare(self, rehearse: bool) -> None:
+        """Finds out what would fail later, while it costs nothing."""
+        way = find_way(self._here, self._how)
+        if not rehearse:
+            require_possible(way, self._how)
+        self._writers = self._writers_of(self._here, way)
+        self._facts.way = way
+        self._stream = self._stack.enter_context(
+            KeyspaceStream(Request(self._settings.source, tables=self._settings.tables))
+        )
+        if lines := self._stream.missing():
+            raise CannotFinish("; ".join(lines))
+        if self._how.reverse:
+            require_reversible(self._plans)
+            if not rehearse:
+                self._prepare_back()
+
+    def _prepare_back(self) -> None:
+        self._back = self._stack.enter_context(KeyspaceStream(self._back_request))
+        hint = "(cutover.reverse: false cuts over without a way back)"
+        if lines := self._back.missing():
+            raise CannotFinish(f"there would be no way back: {'; '.join(lines)} {hint}")
+        self._back.current()  # whatever has to be made for it, such as a slot, is made now
+        try:
+            with pool.lease(self._source) as source:
+                Ledger(cast(Any, source), self._other.task).create()
+            other = Steps(self._source, self._other.task)
+            other.create()
+            found = other.find()
+        except TruecopyError as error:
+            raise CannotFinish(
+                f"there would be no way back, since {self._source} cannot be written to: {error} {hint}"
+            ) from None
+        if found is not None and found.name == state.SWITCHED:
+            self._facts.opens = {
+                name: found.detail[name] for name in ("way", "before") if name in found.detail
+            }
+
+    def _follow(self) -> None:
+        spark = spark_session(self._settings.master)
+        replication = self._transfer.replication(self._plans, self._line)
+        replication.replaying = False
+        shard = Request(self._settings.source).name
+        applied = AppliedByQuery({self._source: shard})
+        scene = Scene(self._settings.task, self._settings.annotation, self._plans, spark, applied)
+        self._prover = Prover(scene, self._how, self._target)
+        self._stack.callback(self._prover.close)
+        self._prover.start()
+        self._following = self._stack.enter_context(
+            Following(Request(self._settings.source, tables=self._settings.tables), replication)
+        )
+        self._following.start(spark, observed(replication.apply, self._prover.verifiers))
+        applied.query = self._following.query
+
+    def _catch_up(self) -> None:
+        """Waits until a change is on the target sooner than `max_lag` after it was made."""
+        assert self._following is not None
+        while True:
+            began = time.monotonic()
+            self._following.wait_for(self._stream, self._stream.current())
+            took = time.monotonic() - began
+            if took <= self._how.max_lag:
+                return
+            self._said(f"{self._settings.task} is {took:.1f} s behind; waiting for less")
+
+    # While writers are locked out
+
+    def _prove(self) -> None:
+        """From the lock to the certificate."""
+        assert self._following is not None
+        before = self._writers.survey()
+        self._facts.before = before
+        self._enter(state.HOLDING)
+        began_at = time.time()
+        self._downtime.begin()
+        self._writers.hold(before, self._downtime.left)
+        self._enter(state.HELD)
+        final = self._stream.current()
+        self._facts.final = final
+        self._following.wait_for(self._stream, final, self._downtime.left)
+        self._require_still()
+        self._enter(state.DRAINED)
+        proof = self._downtime.bound(self._prover.finish)
+        self._enter(state.VERIFIED)
+        if self._how.sequences:
+            self._downtime.bound(self._set_sequences)
+        self._enter(state.NUMBERED)
+        self._require_still()
+        self._facts.certificate = self._evidence(proof, final, began_at).issue()
+        self._enter(state.CERTIFIED)
+        self._downtime.check()
+
+    def _require_still(self) -> None:
+        assert self._facts.final is not None
+        require_still(self._stream, self._facts.final, self._plans)
+
+    def _set_sequences(self) -> None:
+        with connect(self._source) as source, connect(self._target) as target:
+            if not isinstance(target, SetsSequences):
+                return
+            for plan in self._plans.values():
+                table = cast(Introspects, source).describe(plan.mapping.source)
+                target.set_sequences(replace(table, name=plan.target.tables[0]))
+
+    def _evidence(self, proof: Proof, final: Offset, began_at: float) -> Evidence:
+        with pool.lease(self._target) as target:
+            onto = cast(Introspects, target).position()
+        return Evidence(
+            self._settings.task,
+            self._source,
+            self._target,
+            self._plans,
+            proof,
+            final,
+            onto,
+            self._writers.way,
+            began_at,
+            self._downtime.seconds,
+        )
+
+    def _turn(self) -> None:
+        """Lets the way back begin here: nobody writes, so the end of the target's log is where both are equal."""
+        if self._back is None:
+            self._facts.returns = {}
+            return
+        self._facts.origin = self._back.current().plain()
+        self._enter(state.TURNED)
+        self._writers.ease()
+        self._begin_back()
+        self._downtime.check()
+
+    def _begin_back(self) -> None:
+        tables = [str(plan.target.tables[0]) for plan in self._plans.values()]
+        with pool.lease(self._source) as source:
+            ledger = Ledger(cast(Any, source), self._other.task)
+            ledger.restart(REPLICATE, self._facts.origin, tables)
+
+    # Where it ends
+
+    def _switch(self) -> CutoverReport:
+        self._steps.switch(self._line.epoch, self._facts.plain())
+        try:
+            self._let_in()
+        except TruecopyError as error:
+            if self._back is not None and not changes_after(
+                self._back, Offset.parse(self._facts.origin), self._facts.returns
+            ):
+                return self._roll_back(error)
+            raise CannotFinish(
+                f"writers may have been let into {self._target}, but not for sure: {error}; truecopy"
+                f" {self._command} again finishes it"
+            ) from None
+        return self._switched()
+
+    def _let_in(self) -> None:
+        """Writers into the new side. What was locked there, when it was the old one, is opened first."""
+        way = self._facts.opens.get("way", NONE)
+        if way not in (NONE, COMMAND, CALLBACK):  # whose part is the switch
+            tables = [plan.target.tables[0] for plan in self._plans.values()]
+            with pool.lease(self._target) as target:
+                opened = writers_of(target, way, tables, self._hooks)
+                opened.release(self._facts.opens.get("before", {}))
+        self._hooks.call(SWITCH, self._how.max_downtime, required=False)
+        self._downtime.end()
+
+    def _switched(self) -> CutoverReport:
+        self._notes.append(self._writers.leave())
+        if self._facts.origin:
+            # From here on the task goes the other way, and its last cutover in that direction is history.
+            Steps(self._source, self._other.task).forget()
+            self._notes.append(
+                f"truecopy run now replicates from {self._target} back to {self._source}, and"
+                f" truecopy {'cutover' if is_back(self._settings) else 'switch-back'} brings writers back"
+            )
+        self._enter(state.SWITCHED)
+        self._tell(state.SWITCHED)
+        return self._report(state.SWITCHED)
+
+    def _end_rehearsal(self) -> CutoverReport:
+        self._downtime.end()
+        self._release(self._writers, self._facts.before)
+        self._enter(state.REHEARSED)
+        self._tell(state.REHEARSED)
+        return self._report(state.REHEARSED)
+
+    def _roll_back(self, error: BaseException) -> CutoverReport:
+        """Lets writers into the old side again, unless somebody else is at it."""
+        found = self._steps.find()
+        if found is not None and found.epoch != self._line.epoch:
+            raise Overtaken(f"another cutover of {self._settings.task} has taken over") from error
+        if found is not None and found.name in state.UNDER_WAY:
+            self._release(self._writers, self._facts.before)
+        self._downtime.end()
+        self._forget_back()
+        self._enter(state.ROLLED_BACK)
+        if not isinstance(error, Exception):
+            raise error
+        reason = (
+            str(error) if isinstance(error, TruecopyError) else f"{type(error).__name__}: {error}"
+        )
+        self._tell(state.ROLLED_BACK, reason)
+        return self._report(state.ROLLED_BACK, reason)
+
+    def _release(self, writers: Writers, before: Mapping[str, Any]) -> None:
+        """Tries for a while, with new sessions: nothing is worse than writers who stay locked out."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                writers.release(before)
+            except TruecopyError as error:
+                if attempt == _TRIES:
+                    raise CannotFinish(
+                        f"writers are STILL LOCKED OUT of {self._source} ({writers.way}): {error}; truecopy"
+                        f" {self._command} again lets them in"
+                    ) from error
+                time.sleep(_PAUSE_SECONDS * attempt)
+                with suppress(TruecopyError):
+                    self._here = self._stack.enter_context(connect(self._source))
+                    writers = self._writers_of(self._here, writers.way)
+            else:
+                return
+
+    def _forget_back(self) -> None:
+        """What was made on the target for the way back would hold its log for ever."""
+        if self._back is not None and not self._facts.opens:
+            self._back.close()
+            with suppress(TruecopyError):
+                remove(self._back_request)
+            self._back = None
+
+    # After a kill
+
+    def _undo(self, left: Step) -> None:
+        facts = _Facts.parse(left.detail)
+        self._release(self._writers_of(self._here, facts.way), facts.before)
+        self._steps.enter(state.ROLLED_BACK, self._line.epoch, left.detail)
+        self._said(
+            f"an earlier {self._command} of {self._settings.task} ended at {left.name}: writers were let in again on"
+            f" {self._source}"
+        )
+
+    def _finish(self, left: Step) -> CutoverReport:
+        """An earlier one had decided for the new side: what it had still to do is done again."""
+        self._facts = _Facts.parse(left.detail)
+        self._writers = self._writers_of(self._here, self._facts.way)
+        self._said(
+            f"an earlier {self._command} of {self._settings.task} ended at {left.name}: finishing it"
+        )
+        assert self._facts.final is not None
+        request = Request(self._settings.source, tables=self._settings.tables)
+        with KeyspaceStream(request) as stream:
+            late = changes_after(stream, self._facts.final, self._plans)
+        if late:
+            self._notes.append(
+                f"{self._source} was written to after the last position: {late.total()} changes"
+                f" ({', '.join(sorted(late))}) are NOT on {self._target}"
+            )
+        if self._facts.origin:
+            self._begin_back()
+        self._let_in()
+        return self._switched()
+
+    # Inside
+
+    def _writers_of(self, session: Session, way: str) -> Writers:
+        tables = [plan.mapping.source for plan in self._plans.values()]
+        return writers_of(session, way, tables, self._hooks)
+
+    def _enter(self, name: str) -> None:
+        self._steps.enter(name, self._line.epoch, self._facts.plain())
+        self._said(f"{self._settings.task}: {name} ({self._downtime.seconds:.2f} s)")
+
+    def _tell(self, name: str, reason: str = "") -> None:
+        facts: dict[str, Any] = {"reason": reason} if reason else {}
+        seconds = round(self._downtime.seconds, 3)
+        self._webhook.tell(CUTOVER, state=name, downtime_seconds=seconds, **facts)
+
+    def _report(self, name: str, reason: str = "") -> CutoverReport:
+        final = self._facts.final
+        return CutoverReport(
+            self._settings.task,
+            name,
+            self._downtime.seconds,
+            "; ".join(mark.position for mark in final.marks.values()) if final else "",
+            self._facts.certificate,
+            reason,
+            tuple(self._notes),
+            time.monotonic() - self._began,
+        )
+
+    @property
+    def _command(self) -> str:
+        return "switch-back" if is_back(self._settings) else "cutover"

@@ -1,0 +1,96 @@
+"""The replication of a task, going on beside whoever waits for how far it is.
+
+It runs from before writers are locked out until they are let in somewhere: starting it anew would take
+longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from truecopy.model.errors import CannotFinish
+from truecopy.model.position import parse_position
+from truecopy.model.token import EventToken, KeyspacePosition
+from truecopy.spark import explain_spark
+from truecopy.stream.changes import read_changes
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.log import Mark
+from truecopy.stream.offset import Offset
+from truecopy.stream.request import Request
+from truecopy.transfer.proof.observed import Apply, end_offset
+from truecopy.transfer.replicate import Replication
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_SECONDS = 0.05
+
+
+class Following:
+    """A streaming query from where the ledger stands; ends with its block."""
+
+    def __init__(self, request: Request, replication: Replication) -> None:
+        self._request = request
+        self._replication = replication
+        self._start = Offset(
+            {
+                shard: Mark(position, committed_at=committed_at)
+                for shard, (position, committed_at) in replication.start().items()
+            }
+        )
+        self._checkpoint = tempfile.TemporaryDirectory(prefix="truecopy-")
+        self.query: Any = None
+
+    def start(self, spark: SparkSession, apply: Apply) -> None:
+        tokens = tuple(
+            EventToken(mark.committed_at, shard, parse_position(mark.position))
+            for shard, mark in self._start.marks.items()
+        )
+        start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
+        changes = read_changes(spark, self._request, start=start)
+        writer = changes.writeStream.foreachBatch(apply)
+        self.query = writer.option("checkpointLocation", self._checkpoint.name).start()
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+        self._checkpoint.cleanup()
+
+    def applied(self) -> Offset:
+        """Everything before this is on the target."""
+        return end_offset(self.query) or self._start
+
+    def check(self) -> None:
+        """Raises what has ended the replication."""
+        if self.query.isActive:
+            return
+        if self._replication.failure is not None:
+            raise self._replication.failure
+        error = self.query.exception()
+        raise explain_spark(error) if error else CannotFinish("the replication has ended by itself")
+
+    def wait_for(self, stream: KeyspaceStream, end: Offset, seconds: float = float("inf")) -> None:
+        """Returns when everything up to there is on the target."""
+        deadline = time.monotonic() + seconds
+        while not stream.has_reached(self.applied(), end):
+            self.check()
+            if time.monotonic() > deadline:
+                raise CannotFinish(
+                    "the changes that were left did not get to the target in time: let the source rest, or raise"
+                    " cutover.max-downtime"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def go_on(self) -> None:
+        """Replicates until it is stopped from outside."""
+        while not self.query.awaitTermination(1):
+            pass
+        self.check()
