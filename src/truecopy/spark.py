@@ -154,7 +154,9 @@ def _launch_jvm(java: str, settings: dict[str, str]) -> None:
     conf.setAll(list(settings.items()))
     with log_file().open("ab") as log:
         start: Callable[..., JavaGateway] = launch_gateway  # untyped in PySpark
-        gateway = start(conf, popen_kwargs={"stdout": log, "stderr": log})
+        # A signal to the whole group of processes is for the driver, which then stops its jobs itself.
+        options = {"stdout": log, "stderr": log, "start_new_session": True}
+        gateway = start(conf, popen_kwargs=options)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -69,6 +70,8 @@ def _root(
 def main() -> None:
     """Runs a command. Exit codes: 0 equal or done, 1 differences, 2 wrong usage, 3 could not finish."""
     signal.signal(signal.SIGTERM, _terminated)
+    # What libraries log beside the one line that the user gets.
+    logging.getLogger().addHandler(logging.FileHandler(spark_settings.log_file(), delay=True))
     sys.exit(_run())
 
 

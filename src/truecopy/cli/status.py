@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from truecopy.cli.transfer_progress import ago, duration, progress_line
+from truecopy.cli.transfer_progress import ago, progress_line
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from truecopy.transfer.limits import Limits
     from truecopy.transfer.status import Status
 
+_WIDE = 1000
 _COLOURS = {"running": "green", "waiting": "yellow", "paused": "yellow"}
 
 
@@ -50,6 +51,8 @@ def status(
         sys.stdout.write(f"{mask_secrets(text, secrets)}\n")
         return 0
     out = Console(highlight=False)
+    if not out.is_terminal:
+        out.width = _WIDE  # a reader of lines gets whole lines
     for line in describe(found, chosen):
         out.print(mask_secrets(line, secrets), soft_wrap=True)
     if found.progress.tables:
@@ -74,10 +77,10 @@ def describe(found: Status, verifiers: list[str]) -> Iterator[str]:
         head += f", phase {progress.phase}, run {progress.epoch}"
     yield head
     yield from _why(found)
-    if progress.epoch:
+    if progress.tables:
         yield escape(progress_line(progress))
-    if not found.running and progress.lag_seconds is not None:
-        yield f"the last change that is in was committed {duration(progress.lag_seconds)} ago"
+    if progress.newest and not found.running:
+        yield f"the last change that is in was committed {ago(progress.newest)}"
     if found.guarantee:
         yield f"guarantee: {escape(str(found.guarantee))}"
     elif found.unpromised:
@@ -133,7 +136,7 @@ def _tables(found: Status) -> Table:
     for name, one in found.progress.tables.items():
         about = "all" if one.is_copied else f"{max(one.rows_about, one.rows_copied):,}"
         version = one.version.plain() if one.version else {}
-        at = f"{version['position']} of {version['committed_at']}" if version else ""
+        at = f"{version['committed_at'] or ''}  {version['position']}" if version else ""
         table.add_row(
             escape(name), f"{one.rows_copied:,}", about, f"{one.changes_applied:,}", escape(at)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,9 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, Table, TableName
+
+_LOCK_SECONDS = 3.0
+_LOCK_PAUSE_SECONDS = 0.02
 
 
 class DuckDB(RelationalSession):
@@ -44,12 +48,17 @@ class DuckDB(RelationalSession):
         self._connection.close()
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        try:
-            connection = duckdb.connect(str(self.path), read_only=read_only)
-            connection.execute("SET TimeZone = 'UTC'")
-        except duckdb.Error as error:
-            raise _explain(error, self.endpoint) from None
-        return connection
+        """Another process may be reading or writing just now: it is waited for, but not long."""
+        patient_until = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                connection = duckdb.connect(str(self.path), read_only=read_only)
+                connection.execute("SET TimeZone = 'UTC'")
+                return connection
+            except duckdb.Error as error:
+                if "lock on file" not in str(error) or time.monotonic() > patient_until:
+                    raise _explain(error, self.endpoint) from None
+            time.sleep(_LOCK_PAUSE_SECONDS)
 
     def _reopen(self, *, read_only: bool) -> None:
         self._connection.close()

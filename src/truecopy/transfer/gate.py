@@ -30,7 +30,7 @@ class Gate:
     Args:
         limits: Those of the task file.
         wishes: Asks what was wished for from outside; `Overtaken` ends the run.
-        meanwhile: Called again and again while the work is kept waiting.
+        meanwhile: Called whenever the gate is asked, and again and again while it keeps the work waiting.
         told: Hears why, and nothing when it goes on.
     """
 
@@ -84,9 +84,9 @@ class Gate:
                     idle = min(self._allowance.seconds(self.limits.rate), _POLL_SECONDS)
             if bool(self.reason) != bool(before):
                 self._told(self.reason)
+            self._meanwhile()
             if not idle:
                 return
-            self._meanwhile()
             self._closed.wait(idle)
 
     def _look(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def beside(action: Callable[[], T], cancel: Callable[[], None]) -> T:
     try:
         thread.join()
     except BaseException:
-        cancel()
+        with suppress(Exception):  # Spark itself may have been stopped by the same signal
+            cancel()
         thread.join(_CANCEL_SECONDS)
         raise
     if failed:

@@ -59,7 +59,7 @@ class Progress:
         waits: Why the work stands; empty when it goes on.
         rate: Rows per second while rows are copied, else changes, lately.
         seconds_left: Of the copy; None when that is not known or over.
-        lag_seconds: How far the target is behind the source; None while that is not known.
+        lag_seconds: How far the target is behind the source; None where no driver tells.
     """
 
     task: str
@@ -86,6 +86,12 @@ class Progress:
     @property
     def changes_applied(self) -> int:
         return sum(table.changes_applied for table in self.tables.values())
+
+    @property
+    def newest(self) -> int:
+        """When the last change that is in was committed, in microseconds; 0 where none is."""
+        versions = (table.version for table in self.tables.values())
+        return max((one.committed_at for one in versions if one), default=0)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

@@ -138,16 +138,9 @@ def _progress(
         waits=said.get("waits") or "",
         rate=said.get("rate") or 0.0,
         seconds_left=said.get("seconds_left"),
-        lag_seconds=said["lag_seconds"] if said else _since_version(tables),
+        lag_seconds=said.get("lag_seconds"),
         tables=tables,
     )
-
-
-def _since_version(tables: Mapping[str, TableProgress]) -> float | None:
-    """The most that the target can be behind, where no driver tells: the time since its last change."""
-    versions = [table.version.committed_at for table in tables.values() if table.version]
-    last = max(versions, default=0)
-    return max(time.time() - last / 1e6, 0.0) if last else None
 
 
 def _is_running(line: TaskLine | None, report: Report | None) -> bool:

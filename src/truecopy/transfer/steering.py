@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +51,7 @@ class Steering:
         self._epoch = epoch
         self._target = target
         self._secrets = tuple(map(parse_endpoint, (settings.source, *settings.limits.replicas)))
+        self._writing = threading.Lock()
         self.hook = Webhook(settings.hook, settings.task, said)
         self.pulse = Pulse(settings.task, epoch, target, tell)
         self.gate = Gate(settings.limits, self._wishes, self.pulse.beat, self._held_up)
@@ -57,7 +59,7 @@ class Steering:
 
     @contextmanager
     def running(self, *, beside: bool) -> Iterator[None]:
-        """The run; `beside` whether the target may be written to by the driver while workers write to it."""
+        """The run; `beside` whether the driver may write to the target while workers do, which a file forbids."""
         try:
             with self.pulse.running(beside=beside):
                 yield
@@ -97,12 +99,13 @@ class Steering:
         def apply_held(batch: DataFrame, number: int) -> None:
             with self.pulse.applying(applied):
                 self.gate.before_changes()
-                apply(batch, number)
+                with self._writing:
+                    apply(batch, number)
 
         return apply_held
 
     def follow(self, query: StreamingQuery) -> None:
-        """Waits for the end of a query, and hears how far it is behind; the query is stopped then."""
+        """Waits for the end of a query, and hears how far it is behind; an interruption stops the query."""
 
         def stop() -> None:
             self.gate.close()  # a batch that waits there would keep the query from stopping
@@ -111,12 +114,18 @@ class Steering:
         def wait() -> None:
             while not query.awaitTermination(_LOOK_SECONDS):
                 self.pulse.lags(_lag(query))
+                self._beat_when_idle()
             self.pulse.lags(_lag(query))
 
-        try:
-            beside(wait, stop)
-        finally:
-            query.stop()
+        beside(wait, stop)
+
+    def _beat_when_idle(self) -> None:
+        """A file has no pulse beside the work, but between two batches it may."""
+        if self._writing.acquire(blocking=False):
+            try:
+                self.pulse.beat()
+            finally:
+                self._writing.release()
 
     def _wishes(self) -> Wishes:
         with pool.lease(self._target) as session:
