@@ -111,7 +111,7 @@ def test_a_run_that_was_overtaken_cannot_write(
         session_.rollback()
 
 
-def test_a_run_that_ended_between_two_parts_goes_on(
+def test_a_run_that_ended_in_the_middle_of_a_multi_row_event_goes_on(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
     """Some parts are ahead of others: what they have is passed over, and nothing is lost."""
