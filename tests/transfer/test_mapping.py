@@ -144,7 +144,7 @@ def test_long_values_that_a_log_left_out_are_kept(
     postgres_db.execute(
         "INSERT INTO docs SELECT g, repeat(md5(g::text), 200), 0 FROM generate_series(1, 20) g"
     )
-    more = {"routes": {}, "transformers": {}}
+    more: dict[str, Any] = {"routes": {}, "transformers": {}}
     run(postgres_db, mariadb_db, **more)
     postgres_db.execute("UPDATE docs SET state = 1 WHERE id <= 10")
     postgres_db.execute("UPDATE docs SET body = repeat('new', 2000) WHERE id = 3")
