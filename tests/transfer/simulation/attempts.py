@@ -171,7 +171,7 @@ def apply_step(hands: Hands, step: Step, changes: Sequence[Change], epoch: int) 
         hands.promised.append(changes)
         yield
         with hands.target.transaction():
-            hands.lines.refuse_late(step.part, step.new, epoch)
+            hands.lines.require_at(step.part, step.new, epoch)
             write(hands, changes)
         hands.promised.remove(changes)
 

@@ -30,14 +30,17 @@ class Lines(Ledger):
         return TaskLine(line.phase, line.origin, 1)
 
     def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
-        """Only the newest driver opens a line: under one of its own, an older one could go on writing."""
         if self._broken is not Broken.OPENED_BY_ANYBODY:
-            self._refuse_older(epoch)
-        super().open_part(part, position, committed_at, epoch)
+            super().open_part(part, position, committed_at, epoch)
+        elif part not in self.progress():
+            self._execute(
+                f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
+                *(TASK, part, position, committed_at, epoch),
+            )
 
-    def _refuse_older(self, epoch: int) -> None:
-        if not self._fetch(f"SELECT 1 FROM {TASKS} WHERE task = ? AND epoch = ?", TASK, epoch):
-            raise Overtaken("another run has taken over")
+    def require_at(self, part: str, position: str, epoch: int) -> None:
+        if self._broken is not Broken.UNFENCED_ROWS:
+            super().require_at(part, position, epoch)
 
     def set_origin(self, origin: Mapping[str, int], epoch: int) -> None:
         """Inside a transaction: the shards that are read from now on, and from where."""
@@ -65,16 +68,6 @@ class Lines(Ledger):
                 f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
                 *(TASK, _snapshot(shard), str(position), 0, epoch),
             )
-
-    def refuse_late(self, part: str, position: str, epoch: int) -> None:
-        """Inside the transaction of rows whose progress was moved before: nobody has moved it since."""
-        if self._broken is Broken.UNFENCED_ROWS:
-            return
-        if not self._execute(
-            f"UPDATE {PROGRESS} SET position = position WHERE part = ? AND position = ? AND epoch = ?",
-            *(part, position, epoch),
-        ):
-            raise Overtaken(f"{part} has been moved by somebody newer")
 
     def read(self) -> tuple[dict[str, str], dict[str, int]]:
         """The positions of all parts; and of the snapshots of rows without a key, by shard."""
