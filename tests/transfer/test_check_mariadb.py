@@ -8,6 +8,8 @@ from tests.servers import Database
 from tests.transfer.checking import check, errors, found, state, warnings
 from tests.transfer.load import fill
 from tests.verify.users import reader
+from truecopy.mapping.plan import MappingRules
+from truecopy.mapping.routes import Route
 from truecopy.model.finding import Level, Subject
 
 WRITE = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX, ALTER, REFERENCES ON {db}.* TO {user}"
@@ -294,7 +296,8 @@ def test_what_is_not_carried(mariadb_db: Database, postgres_db: Database) -> Non
 
 def test_two_sources_of_one_table_and_a_table_onto_itself(mariadb_db: Database) -> None:
     mariadb_db.execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)")
-    report = check(mariadb_db, mariadb_db, routes=(("a", "c"), ("b", "c")))
+    rules = MappingRules((Route("a", "c"), Route("b", "c")))
+    report = check(mariadb_db, mariadb_db, rules=rules)
     assert "goes to c already" in found(report, Subject.TABLES, "already").message
     report = check(mariadb_db, mariadb_db, tables=("a",))
     found(report, Subject.TABLES, "are the same table")

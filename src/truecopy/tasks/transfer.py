@@ -9,7 +9,6 @@ from truecopy.tasks.sections import Throttle
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.webhook import Hook
-from truecopy.verify.options import Options
 
 
 def transfer_settings(task: Task) -> Settings:
@@ -20,19 +19,12 @@ def transfer_settings(task: Task) -> Settings:
         )
     if task.validate_only:
         raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
-    routes, renames = [], []  # what only names tables and columns
-    for pattern, route in task.routes.items():
-        if route.table and "*" not in pattern:
-            routes.append((pattern, route.table))
-        renames += [f"{pattern}.{old}={new}" for old, new in route.columns.items()]
     return Settings(
         task=task.task,
         source=task.source.text,
         target=task.target.text,
         tables=task.tables.include if task.tables.include != ("*",) else (),
         exclude=task.tables.exclude,
-        routes=tuple(routes),
-        matching=Options(renames=tuple(renames)),
         rules=task.mapping_rules(),
         delivery=task.delivery,
         consistency=task.consistency,

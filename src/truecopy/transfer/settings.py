@@ -10,7 +10,6 @@ from truecopy.mapping.plan import MappingRules
 from truecopy.model.table import TableName
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.webhook import Hook
-from truecopy.verify.options import Options
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
 ROW, TABLE, TRANSACTION = "row", "table", "transaction"
@@ -25,8 +24,6 @@ class Settings:
         source, target: URLs.
         tables: Names or patterns of source tables; empty for all.
         exclude: Patterns of source tables to leave out.
-        routes: Target tables by source table, where their names differ.
-        matching: How columns are matched: renames, ignored columns, casts.
         rules: What becomes of rows: routes, filters, transformers.
         ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
         limits: What may be taken from the databases; can be changed while it runs.
@@ -39,8 +36,6 @@ class Settings:
     target: str = field(repr=False)
     tables: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    routes: tuple[tuple[str, str], ...] = ()
-    matching: Options = field(default_factory=Options)
     rules: MappingRules = field(default_factory=MappingRules)
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW

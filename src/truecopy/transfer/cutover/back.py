@@ -11,7 +11,6 @@ from truecopy.mapping.routes import Route
 from truecopy.model.errors import UsageError
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.settings import Settings
-from truecopy.verify.options import Options
 
 _BACK = "/back"
 
@@ -49,8 +48,6 @@ def way_back(settings: Settings, tables: Mapping[str, Any]) -> Settings:
         target=settings.source,
         tables=tuple(tables),
         exclude=(),
-        routes=(),
-        matching=Options(),
         rules=MappingRules(routes),
     )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from truecopy.model.errors import TruecopyError
+from truecopy.engines.protocols import ChecksRights
+from truecopy.mapping.plan import Constant, Converted, Expressed, TargetColumn
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.table import Column, Table
-from truecopy.model.types import Timestamp
+from truecopy.model.types import Text, Timestamp
+from truecopy.transfer.plan import TablePlan, plan_table
 from truecopy.transfer.preflight.ends import (
     Ends,
     Pair,
@@ -15,33 +19,38 @@ from truecopy.transfer.preflight.ends import (
     error,
     has_row,
     info,
+    is_untyped,
     told_apart,
     warning,
 )
 from truecopy.transfer.preflight.fit import misfit
-from truecopy.verify.matching import Comparison, NotCompared, Pairing, match
 
 _UTC = ("UTC", "UCT", "GMT", "Zulu", "Universal", "Greenwich", "+00:00", "-00:00")
 
 
 def check_columns(ends: Ends) -> Iterator[Finding]:
     """As the transfer itself matches them, and then what it finds out row by row only."""
+    for pair in ends.pairs:
+        yield from _untyped(pair)
     for pair, target in ends.existing:
-        pairing = Pairing((pair.source.name,), target.name)
+        there = tuple(c for c in pair.mapping.columns if target.column(c.name) is not None)
+        yield from _missing(pair, target)
+        if not there or not {column.name for column in there}.issuperset(pair.mapping.key):
+            continue
+        fitting = replace(pair, mapping=replace(pair.mapping, columns=there))
         found = attempt(
-            lambda pairing=pairing: match(
-                ends.source, ends.target, pairing, ends.settings.matching
-            ),  # type: ignore[misc]
+            lambda fitting=fitting, target=target: _planned(ends, fitting, target),  # type: ignore[misc]
             ends.source,
             ends.target,
         )
-        if isinstance(found, TruecopyError):
+        if isinstance(found, CannotFinish):
             yield error(Subject.RIGHTS, *told_apart(found), pair.name)
-        elif isinstance(found, NotCompared):
-            message, _, remedy = found.reason.partition("; ")
+        elif isinstance(found, TruecopyError):
+            message, _, remedy = str(found).partition("; ")
             yield error(Subject.TYPES, message, remedy, pair.name)
         else:
-            yield from _matched(ends, pair, target, found)
+            for ours, theirs in zip(found.source.columns, found.target.columns, strict=True):
+                yield from _column(ends, pair, target, ours, theirs)
 
 
 def check_odd_values(ends: Ends) -> Iterator[Finding]:
@@ -51,10 +60,10 @@ def check_odd_values(ends: Ends) -> Iterator[Finding]:
     if ends.source_advisor.holds <= ends.target_advisor.holds:
         return
     for pair in ends.pairs:
-        if not pair.is_small:
+        if not pair.tells:
             continue
         for column, what in ends.source_advisor.odd_values(pair.source):
-            if what not in ends.target_advisor.holds:
+            if column in pair.mapping.renames and what not in ends.target_advisor.holds:
                 yield error(
                     Subject.TYPES,
                     f"{column} holds {what}, and the target has no place for them",
@@ -63,19 +72,41 @@ def check_odd_values(ends: Ends) -> Iterator[Finding]:
                 )
 
 
-def _matched(ends: Ends, pair: Pair, target: Table, found: Comparison) -> Iterator[Finding]:
-    for finding in found.findings:
-        if finding.kind == "missing_on_target":
-            yield error(
+def _planned(ends: Ends, pair: Pair, target: Table) -> TablePlan:
+    """As the run plans it, with the rights that it asks for."""
+    here, there = ends.source.endpoint, ends.target.endpoint
+    plan = plan_table(pair.mapping, here, pair.source, there, target)
+    for side, relation in ((ends.source, plan.read), (ends.target, plan.target)):
+        if isinstance(side, ChecksRights):
+            side.require_select(relation)
+    return plan
+
+
+def _untyped(pair: Pair) -> Iterator[Finding]:
+    for column in pair.mapping.columns:
+        if is_untyped(column):
+            yield info(
                 Subject.TYPES,
-                f"{finding.message}, so the table cannot be carried whole",
-                f"add the column {finding.column} to {target.name}",
+                f"{column.name} is computed, and the task does not say its type: whether the target holds it is seen"
+                " when the run begins",
+                f"say it: add: {{{column.name}: {{sql: …, type: …}}}}",
                 pair.name,
             )
-        elif finding.kind == "missing_on_source":
-            yield _extra(pair, target, finding.column)
-    for ours, theirs in zip(found.source.columns, found.target.columns, strict=True):
-        yield from _column(ends, pair, target, ours, theirs)
+
+
+def _missing(pair: Pair, target: Table) -> Iterator[Finding]:
+    """Columns that one side alone has."""
+    for column in pair.mapping.columns:
+        if target.column(column.name) is None:
+            yield error(
+                Subject.TYPES,
+                f"{target.name} has no column {column.name}, so the table cannot be carried whole",
+                f"add the column {column.name} to {target.name}",
+                pair.name,
+            )
+    for other in target.columns:
+        if pair.arriving(other.name) is None:
+            yield _extra(pair, target, other)
 
 
 def _column(
@@ -88,15 +119,17 @@ def _column(
             "",
             pair.name,
         )
-    values = misfit(ours, pair.source.engine, theirs, target.engine)
+    arriving = pair.arriving(theirs.name)
+    if arriving is None or isinstance(arriving.origin, Expressed):
+        return  # an expression may give less than its type has room for
+    values = _misfit(pair, target, arriving, ours, theirs)
     is_null = ours.nullable and not theirs.nullable and not theirs.weak and not theirs.generated
     if values is None and not is_null:
         return
     remedy = attempt(lambda: _alter(ends, pair, target, ours, theirs))
     how = remedy if isinstance(remedy, str) else ""
     if is_null:
-        condition = f"{ends.source.dialect.quote(ours.name)} IS NULL"
-        if pair.is_small and has_row(ends.source, pair.source.name, condition):
+        if _holds_null(ends, pair, theirs.name):
             said = f"{ours.name} holds NULL, which it must not on the target"
             yield error(Subject.TYPES, said, how, pair.name)
         else:
@@ -107,17 +140,35 @@ def _column(
         yield warning(Subject.TYPES, f"{said}: {values} stop the run", how, pair.name)
 
 
+def _misfit(
+    pair: Pair, target: Table, arriving: TargetColumn, ours: Column, theirs: Column
+) -> str | None:
+    """Which values do not fit; what the source's declaration or the rule itself bounds is judged."""
+    match arriving.origin:
+        case Converted():
+            return None
+        case Constant(text) if isinstance(ours.type, Text):
+            ours = replace(ours, native=f"varchar({len(text or '')})")
+    return misfit(ours, pair.source.engine, theirs, target.engine)
+
+
+def _holds_null(ends: Ends, pair: Pair, name: str) -> bool:
+    origin = pair.origin(name)
+    if origin is None or not pair.tells:
+        return False
+    return has_row(ends.source, pair.source.name, f"{ends.source.dialect.quote(origin)} IS NULL")
+
+
 def _alter(ends: Ends, pair: Pair, target: Table, ours: Column, theirs: Column) -> str:
     if ends.target_advisor is None:
         return ""
     return ends.target_advisor.alter_column(target.name, theirs, ours, pair.source)
 
 
-def _extra(pair: Pair, target: Table, name: str) -> Finding:
-    column = target.column(name)
+def _extra(pair: Pair, target: Table, column: Column) -> Finding:
+    name = column.name
     filled = (
-        column is None
-        or column.nullable
+        column.nullable
         or column.generated
         or column.name in target.numbered
         or f"the default of {column.name}" in target.uncarried
@@ -147,7 +198,7 @@ def check_time_zones(ends: Ends) -> Iterator[Finding]:
     held = [
         f"{pair.name}.{column.name}"
         for pair in ends.pairs
-        for column in pair.source.columns
+        for column in pair.arrives.columns
         if column.type == Timestamp(zone=True)
     ]
     said = f"the source's sessions are in {here}, the target's in {there}"

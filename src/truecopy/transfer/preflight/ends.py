@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from truecopy.engines.advice import Advisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
+from truecopy.mapping.plan import Converted, Copied, Expressed, Masked, TableMapping, TargetColumn
 from truecopy.model.errors import TruecopyError
 from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.table import Table, TableName
+from truecopy.model.types import Unknown
+from truecopy.transfer.plan import as_arriving, chosen_columns, is_mapped
 from truecopy.transfer.preflight.estimate import Estimate
 from truecopy.transfer.settings import Settings
 
@@ -26,6 +30,7 @@ class Pair:
     """A table on its way; `target` is None where it is not there yet and will be made as `onto`."""
 
     source: Table
+    mapping: TableMapping
     onto: TableName
     target: Table | None
 
@@ -37,6 +42,59 @@ class Pair:
     def is_small(self) -> bool:
         """Whether it may be read whole for a question."""
         return self.source.rows <= READ_WHOLE_ROWS
+
+    @property
+    def tells(self) -> bool:
+        """Whether its rows can be asked what will arrive: not where a filter, which Spark alone knows, drops some."""
+        return self.is_small and not self.mapping.filter
+
+    @cached_property
+    def arrives(self) -> Table:
+        """The source's table as it will be on the target, by the names that columns have there."""
+        made = as_arriving if is_mapped(self.mapping) else chosen_columns
+        names = self.mapping.renames
+        indexes = [
+            replace(index, columns=tuple(names[name] for name in index.columns))
+            for index in self.source.indexes
+            if all(name in names for name in index.columns)
+            and not (index.unique and self.mapping.merged)
+        ]
+        references = [
+            replace(key, columns=tuple(names[name] for name in key.columns))
+            for key in self.source.foreign_keys
+            if all(name in names for name in key.columns)
+        ]
+        return replace(
+            made(self.mapping, self.source),
+            name=self.onto,
+            indexes=tuple(indexes),
+            foreign_keys=tuple(references),
+        )
+
+    @property
+    def read(self) -> Table:
+        """The source's table with the columns that are read of it."""
+        if is_mapped(self.mapping):
+            return self.source
+        names = self.mapping.renames
+        columns = tuple(column for column in self.source.columns if column.name in names)
+        return replace(self.source, columns=columns)
+
+    def origin(self, name: str) -> str | None:
+        """The source column whose value, as it is or in another form, arrives in a column of the target."""
+        column = self.arriving(name)
+        if column is None or not isinstance(column.origin, Copied | Masked | Converted):
+            return None
+        return self.mapping.source_columns[column.origin.place].name
+
+    def arriving(self, name: str) -> TargetColumn | None:
+        """What the mapping says of a column of the target; None where nothing arrives there."""
+        return next((c for c in self.mapping.columns if c.name.lower() == name.lower()), None)
+
+
+def is_untyped(column: TargetColumn) -> bool:
+    """Whether only Spark can tell the type of a column, which a check does not start."""
+    return isinstance(column.origin, Expressed) and isinstance(column.type, Unknown)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
+from truecopy.mapping.plan import SAFE_HASH, Copied, Masked
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.table import Table
 from truecopy.transfer.preflight.ends import Ends, Pair, error, statement, warning
@@ -14,7 +15,7 @@ from truecopy.transfer.preflight.ends import Ends, Pair, error, statement, warni
 def check_keys(ends: Ends) -> Iterator[Finding]:
     """Tables without a key, and keys that the target does not have."""
     for pair in ends.pairs:
-        if not pair.source.keys:
+        if not pair.arrives.keys:
             yield warning(
                 Subject.KEYS,
                 "it has no key: rows that are inserted are carried, and an update or a delete stops the run",
@@ -23,8 +24,8 @@ def check_keys(ends: Ends) -> Iterator[Finding]:
                 ),
                 pair.name,
             )
-        elif pair.target is not None and not _finds_rows(ends, pair, pair.target):
-            key = ", ".join(pair.source.keys[0])
+        elif pair.target is not None and not _finds_rows(pair, pair.target):
+            key = ", ".join(pair.arrives.keys[0])
             yield warning(
                 Subject.KEYS,
                 f"its key is ({key}), and {pair.onto} on the target has no such key: rows are searched for without an"
@@ -39,17 +40,12 @@ def check_keys(ends: Ends) -> Iterator[Finding]:
 def check_unique(ends: Ends) -> Iterator[Finding]:
     """Unique keys that only the target has."""
     for pair, target in ends.existing:
-        names = source_names(ends, pair)
-        ours = [frozenset(name.lower() for name in key) for key in pair.source.unique]
+        ours = _arriving_unique(pair)
         for key in target.unique:
-            columns = [names.get(name.lower()) for name in key]
-            known = [name for name in columns if name is not None]
+            names = {name.lower() for name in key}
             # Columns that are unique by fewer of them at the source are unique here, too.
-            if len(known) < len(key) or any(
-                one <= {name.lower() for name in known} for one in ours
-            ):
-                continue
-            yield _extra_key(ends, pair, key, known)
+            if all(pair.arriving(name) for name in key) and not any(one <= names for one in ours):
+                yield _extra_key(ends, pair, key)
 
 
 def check_collations(ends: Ends) -> Iterator[Finding]:
@@ -60,17 +56,11 @@ def check_collations(ends: Ends) -> Iterator[Finding]:
         ours = ends.source_advisor.passed_over(pair.source)
         theirs = ends.target_advisor.passed_over(target)
         unique = {name for key in target.unique for name in key}
-        for name, other in source_names(ends, pair).items():
+        for source, name in pair.mapping.renames.items():
             column = target.column(name)
             if column is None or column.name not in unique:
                 continue
-            yield from _collation(pair, other, column.name, ours, theirs)
-
-
-def source_names(ends: Ends, pair: Pair) -> dict[str, str]:
-    """Names of the source's columns by those of the target, in lower case."""
-    options = ends.settings.matching
-    return {options.renamed(pair.name, c.name).lower(): c.name for c in pair.source.columns}
+            yield from _collation(pair, source, column.name, ours, theirs)
 
 
 def _collation(
@@ -108,17 +98,36 @@ def _either(words: frozenset[str]) -> str:
     return f"{', '.join(some)} or {last}" if some else last
 
 
-def _finds_rows(ends: Ends, pair: Pair, target: Table) -> bool:
-    names = source_names(ends, pair)
-    there = [{names.get(name.lower(), "").lower() for name in key} for key in target.unique]
-    return any({name.lower() for name in key} in there for key in pair.source.keys)
+def _finds_rows(pair: Pair, target: Table) -> bool:
+    there = [{name.lower() for name in key} for key in target.unique]
+    return any({name.lower() for name in key} in there for key in pair.arrives.keys)
 
 
-def _extra_key(ends: Ends, pair: Pair, key: Sequence[str], columns: Sequence[str]) -> Finding:
+def _arriving_unique(pair: Pair) -> list[set[str]]:
+    """What the rows that arrive are unique by, by the target's names in lower case."""
+    mapping = pair.mapping
+    unique = [set(mapping.key)] if mapping.key else []
+    apart = {
+        mapping.source_columns[column.origin.place].name: column.name
+        for column in mapping.columns
+        if isinstance(column.origin, Copied)
+        or (isinstance(column.origin, Masked) and column.origin.length >= SAFE_HASH)
+    }
+    # Rows of several tables are told apart by the name of their table alone.
+    origin = {mapping.source_column} if mapping.source_column else set()
+    if origin or not mapping.merged:
+        whole = [key for key in pair.source.unique if all(name in apart for name in key)]
+        unique += [{apart[name] for name in key} | origin for key in whole]
+    return [{name.lower() for name in key} for key in unique]
+
+
+def _extra_key(ends: Ends, pair: Pair, key: Sequence[str]) -> Finding:
+    columns = [origin for name in key if (origin := pair.origin(name)) is not None]
+    is_asked = pair.tells and len(columns) == len(key)
     listed = ", ".join(key)
     message = f"{pair.onto} on the target is unique by ({listed}), and the source is not"
     remedy = f"drop the unique key ({listed}) of {pair.onto}, or give the source the same"
-    if pair.is_small and _has_duplicates(ends, pair.source, columns):
+    if is_asked and _has_duplicates(ends, pair.source, columns):
         return error(
             Subject.KEYS, f"{message}: it holds rows that share these values", remedy, pair.name
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truecopy.engines.advice import Arrival, RowLimit
 from truecopy.model.finding import Finding, Subject
@@ -71,7 +70,7 @@ def check_row_sizes(ends: Ends) -> Iterator[Finding]:
     sides = (("source", ends.source_advisor), ("target", ends.target_advisor))
     limits = [(side, limit) for side, one in sides if (limit := one.row_limit()) is not None]
     for pair in ends.pairs:
-        bound = longest_row(pair.source)
+        bound = longest_row(pair.read)
         narrow = [(side, limit) for side, limit in limits if bound is None or bound > limit.bytes]
         if not narrow:
             continue
@@ -115,11 +114,13 @@ def _row_size(ends: Ends, pair: Pair, side: str, limit: RowLimit) -> Iterator[Fi
             pair.name,
         )
         return
-    largest = ends.source_advisor.largest_row(pair.source)
+    largest = ends.source_advisor.largest_row(pair.read)
     # Bytes travel as hex digits, two each.
-    factor = 2 if any(isinstance(c.type, Binary) for c in pair.source.columns) else 1
+    factor = 2 if any(isinstance(c.type, Binary) for c in pair.read.columns) else 1
     if largest * factor >= limit.bytes:
-        yield error(
+        # A row that the filter drops does not come this far.
+        found = error if pair.tells else warning
+        yield found(
             Subject.SETTINGS,
             f"{held}, and a row takes {size(largest * factor)} on its way",
             limit.remedy,
@@ -128,11 +129,11 @@ def _row_size(ends: Ends, pair: Pair, side: str, limit: RowLimit) -> Iterator[Fi
 
 
 def _arrival(ends: Ends) -> Arrival:
-    made = [replace(pair.source, name=pair.onto) for pair in ends.pairs if pair.target is None]
+    made = [pair.arrives for pair in ends.pairs if pair.target is None]
     existing = [target for _, target in ends.existing]
-    unfinished = [target for pair, target in ends.existing if _lacks(pair.source, target)]
+    unfinished = [target for pair, target in ends.existing if _lacks(pair.arrives, target)]
     carried = {pair.source.name for pair in ends.pairs}
-    refers = any(key.parent in carried for pair in ends.pairs for key in pair.source.foreign_keys)
+    refers = any(key.parent in carried for pair in ends.pairs for key in pair.arrives.foreign_keys)
     return Arrival(
         existing, made, unfinished, refers or any(table.foreign_keys for table in existing)
     )

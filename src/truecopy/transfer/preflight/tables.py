@@ -9,9 +9,13 @@ from typing import Any
 
 from truecopy.engines.protocols import Creates, HidesTables, Statement
 from truecopy.mapping.choice import is_pattern, matches
+from truecopy.mapping.plan import MappingRules, TableMapping, plan_table, plan_tables
+from truecopy.mapping.routes import find_way
+from truecopy.mapping.rules import require_tables, rules_of
 from truecopy.model.errors import CannotFinish, TruecopyError
-from truecopy.model.finding import Finding, Subject
+from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.table import Table, TableName
+from truecopy.model.types import Unknown
 from truecopy.transfer.ledger import CHUNKS, TASKS
 from truecopy.transfer.preflight.ends import (
     Ends,
@@ -20,6 +24,7 @@ from truecopy.transfer.preflight.ends import (
     error,
     has_row,
     info,
+    is_untyped,
     statement,
     told_apart,
     warning,
@@ -31,22 +36,35 @@ def find_pairs(settings: Settings, source: Any, target: Any) -> tuple[list[Pair]
     """The tables that can be looked at further, and what keeps others from it."""
     names = source.tables()
     chosen = [name for name in names if settings.wants(name)]
-    findings = list(_unknown(settings, source, names))
+    findings = [*_unknown(settings, source, names), *_idle_rules(settings.rules, chosen)]
     if not chosen and not findings:
         findings.append(
             error(Subject.TABLES, f"no table of {source.endpoint} is chosen by the task")
         )
+    home = next((name.schema for name in chosen if source.find(name.table) == name), None)
+    # The type of an expression that the task does not say takes Spark, which a check does not start.
+    rules = replace(settings.rules, home=home, infer=lambda _columns, _sql: Unknown())
     pairs: list[Pair] = []
     for name in chosen:
         table = attempt(lambda name=name: source.describe(name), source)  # type: ignore[misc]
         if isinstance(table, TruecopyError):
             findings.append(_unreadable(table, name))
             continue
-        pair = attempt(lambda table=table: _pair(settings, target, table), target)  # type: ignore[misc]
+        mapping = attempt(lambda table=table: _mapping(rules, table))  # type: ignore[misc]
+        if isinstance(mapping, TruecopyError):
+            findings.append(_unplanned(mapping, name))
+            continue
+        pair = attempt(
+            lambda table=table, mapping=mapping: _pair(target, table, mapping),  # type: ignore[misc]
+            target,
+        )
         if isinstance(pair, TruecopyError):
             findings.append(_unreadable(pair, name))
         else:
             pairs.append(pair)
+    findings += _shared(pairs)
+    if all(finding.level is not Level.ERROR for finding in findings):
+        findings += _disagreeing(rules, pairs)
     return pairs, findings
 
 
@@ -60,8 +78,7 @@ def tables_begun(settings: Settings, target: Any) -> frozenset[str]:
 
 
 def check_targets(ends: Ends) -> Iterator[Finding]:
-    """Tables that are not empty, that two sources share, or that are the source itself."""
-    yield from _shared(ends)
+    """Tables that are not empty, or that are the source itself."""
     for pair, target in ends.existing:
         if _is_same(ends, pair):
             yield error(
@@ -105,7 +122,9 @@ def check_made(ends: Ends) -> Iterator[Finding]:
                 pair.name,
             )
             continue
-        named = replace(pair.source, name=pair.onto)
+        untyped = {column.name for column in pair.mapping.columns if is_untyped(column)}
+        columns = tuple(c for c in pair.arrives.columns if c.name not in untyped)
+        named = replace(pair.arrives, columns=columns)
         made = attempt(lambda named=named: _made(ends.target, named), ends.target)  # type: ignore[misc]
         if isinstance(made, TruecopyError):
             message, _, remedy = str(made).partition(": ")
@@ -130,8 +149,8 @@ def _made(target: Creates, named: Table) -> list[str]:
 
 def _unknown(settings: Settings, source: Any, names: list[TableName]) -> Iterator[Finding]:
     """What the task names and the source does not have."""
-    routed = [pattern for pattern, _ in settings.routes if pattern not in settings.tables]
-    for pattern in (*settings.tables, *routed):
+    routed = [route.pattern for route in settings.rules.routes]
+    for pattern in dict.fromkeys((*settings.tables, *routed)):
         if any(matches(pattern, name) for name in names):
             continue
         said = f"the task names {pattern}, and the source has no such table"
@@ -149,14 +168,30 @@ def _unknown(settings: Settings, source: Any, names: list[TableName]) -> Iterato
         )
 
 
-def _pair(settings: Settings, target: Any, table: Table) -> Pair:
-    routes = dict(settings.routes)
-    wanted = routes.get(str(table.name)) or routes.get(table.name.table) or table.name.table
-    found = target.find(wanted)
+def _idle_rules(rules: MappingRules, chosen: list[TableName]) -> Iterator[Finding]:
+    """Rules for tables that the task does not carry."""
+    for entry in rules.rules:
+        found = attempt(lambda entry=entry: require_tables(chosen, (entry,)))  # type: ignore[misc]
+        if isinstance(found, TruecopyError):
+            yield error(Subject.TABLES, *told_apart(found))
+
+
+def _mapping(rules: MappingRules, table: Table) -> TableMapping:
+    way = find_way(table.name, rules.routes, rules.home)
+    return plan_table(table, way, rules_of(table, rules.rules), rules.infer)
+
+
+def _pair(target: Any, table: Table, mapping: TableMapping) -> Pair:
+    found = target.find(str(mapping.target))
     if found is not None:
-        return Pair(table, found, target.describe(found))
-    schema, _, bare = wanted.rpartition(".")
-    return Pair(table, TableName(schema or None, bare), None)
+        return Pair(table, mapping, found, target.describe(found))
+    return Pair(table, mapping, mapping.target, None)
+
+
+def _unplanned(reason: TruecopyError, name: TableName) -> Finding:
+    """A rule that does not fit the table."""
+    message, remedy = told_apart(reason)
+    return error(Subject.TYPES, message.removeprefix(f"{name}: "), remedy, str(name))
 
 
 def _unreadable(reason: TruecopyError, name: TableName) -> Finding:
@@ -166,18 +201,28 @@ def _unreadable(reason: TruecopyError, name: TableName) -> Finding:
     return error(subject, message, remedy, str(name))
 
 
-def _shared(ends: Ends) -> Iterable[Finding]:
+def _shared(pairs: Iterable[Pair]) -> Iterator[Finding]:
+    """Tables that end at one table, where the task does not say that they shall."""
     takers: dict[TableName, list[Pair]] = {}
-    for pair in ends.pairs:
+    for pair in pairs:
         takers.setdefault(pair.onto, []).append(pair)
-    for onto, pairs in takers.items():
-        for pair in pairs[1:]:
+    for onto, taking in takers.items():
+        if all(pair.mapping.merged for pair in taking):
+            continue
+        for pair in taking[1:]:
             yield error(
                 Subject.TABLES,
-                f"{pairs[0].name} goes to {onto} already",
-                "give one of them another name with routes",
+                f"{taking[0].name} goes to {onto} already",
+                "give one of them another name with routes, or write merge: true on both",
                 pair.name,
             )
+
+
+def _disagreeing(rules: MappingRules, pairs: Iterable[Pair]) -> Iterator[Finding]:
+    """Tables that fit by themselves, and not together: those that merge must arrive alike."""
+    together = attempt(lambda: plan_tables((pair.source for pair in pairs), rules))
+    if isinstance(together, TruecopyError):
+        yield error(Subject.TYPES, *told_apart(together))
 
 
 def _is_same(ends: Ends, pair: Pair) -> bool:
