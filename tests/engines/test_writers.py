@@ -54,17 +54,17 @@ def test_a_read_only_server_turns_writers_away(mariadb_db: Database) -> None:
         cursor.execute("DELETE FROM notes")
         before = gate.survey(READ_ONLY, tables)
         gate.hold(READ_ONLY, tables, before, 10)
-        assert not app.can_write
+        assert not app.can_write()
         with pytest.raises(pymysql.MySQLError, match="read-only"):
             cursor.execute("COMMIT")
         late.close()
         gate.release(READ_ONLY, before)
-        assert app.can_write
+        assert app.can_write()
         mariadb_db.execute("SET GLOBAL read_only = 1")
         again = gate.survey(READ_ONLY, tables)
         gate.hold(READ_ONLY, tables, again, 10)
         gate.release(READ_ONLY, again)
-        assert not app.can_write, "it was read-only before"
+        assert not app.can_write(), "it was read-only before"
 
 
 def test_table_locks_turn_away_who_waits(mariadb_db: Database) -> None:
@@ -92,7 +92,7 @@ def test_table_locks_turn_away_who_waits(mariadb_db: Database) -> None:
         thread.join()
         assert failed
         assert not mariadb_db.execute("SELECT 1 FROM notes WHERE body = 'late'")
-        assert app.can_write
+        assert app.can_write()
 
 
 @contextmanager

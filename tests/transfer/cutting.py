@@ -118,7 +118,6 @@ class Application:
         finally:
             connection.close()
 
-    @property
     def can_write(self) -> bool:
         try:
             self.execute("UPDATE notes SET body = body WHERE id = 1")

@@ -83,7 +83,7 @@ def test_killed_after_a_step(
         assert killed_at(step, "cutover", str(task_file)) == -signal.SIGKILL
         if step != "holding":
             time.sleep(1)
-            assert not app.can_write
+            assert not app.can_write()
         refused = program("run", str(task_file), "--until-caught-up")
         assert refused.code == 2
         assert "under way" in refused.err
@@ -91,7 +91,7 @@ def test_killed_after_a_step(
         assert again.code == 0, again.err
         assert again.document["state"] == "switched"
         assert ("finishing it" if step in ("switching", "let in") else "let in again") in again.err
-        assert not app.can_write
+        assert not app.can_write()
     assert is_equal(mariadb_db, second_mariadb_db)
     with application(second_mariadb_db) as new:
         new.execute("DELETE FROM orders WHERE id < 20")
@@ -112,8 +112,8 @@ def test_a_switch_back_is_killed(
         assert program("run", str(task_file), "--until-caught-up").code == 2
         back = program("switch-back", str(task_file), "--json", "--no-wait")
         assert back.code == 0, back.err
-        assert old.can_write
-        assert not new.can_write
+        assert old.can_write()
+        assert not new.can_write()
         old.execute("DELETE FROM orders WHERE id < 30")
         assert program("run", str(task_file), "--until-caught-up").code == 0
     assert is_equal(mariadb_db, second_mariadb_db)
@@ -153,7 +153,7 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
     with application(mariadb_db) as app:
         running = start("cutover", str(task_file), "--json")
         deadline = time.monotonic() + 120
-        while app.can_write and time.monotonic() < deadline:
+        while app.can_write() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -162,7 +162,7 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
         assert running.stdout is not None
         report = json.loads(running.stdout.readline())
         assert report["state"] == "rolled-back"
-        assert app.can_write
+        assert app.can_write()
         app.execute("DELETE FROM notes WHERE id < 50")
         deadline = time.monotonic() + 60
         while dump(mariadb_db) != dump(second_mariadb_db) and time.monotonic() < deadline:

@@ -114,7 +114,7 @@ def test_a_downtime_that_is_too_long_is_given_up(
         reader.close()
         assert report.state == "rolled-back"
         assert report.downtime_seconds < 10
-        assert app.can_write
+        assert app.can_write()
 
 
 @pytest.mark.slow
@@ -131,22 +131,22 @@ def test_postgresql_gives_rights_back_after_a_rollback(
 
         def spoil(line: str) -> None:
             if HELD in line:
-                assert not app.can_write
+                assert not app.can_write()
                 mariadb_db.execute("UPDATE notes SET body = 'rogue' WHERE id = 3")
 
         report = cut_over(settings, said=spoil)
         assert report.state == "rolled-back", report
-        assert app.can_write
+        assert app.can_write()
         after = [(n, sorted(acl.strip("{}").split(","))) for n, acl in postgres_db.execute(rights)]
         assert after == before
         mariadb_db.execute("UPDATE notes SET body = 'note 3' WHERE id = 3")
         report = cut_over(settings)
         assert report.state == "switched", report.reason
-        assert not app.can_write
+        assert not app.can_write()
         assert dump(postgres_db) == dump(mariadb_db)
         mariadb_db.execute("INSERT INTO orders (code, total) VALUES ('new', 3)")
         returned = switch_back(settings)
         assert returned.state == "switched", returned.reason
         assert dump(postgres_db) == dump(mariadb_db)
-        assert app.can_write
+        assert app.can_write()
         app.execute("INSERT INTO orders (code, total) VALUES ('next', 3)")
