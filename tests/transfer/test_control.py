@@ -7,9 +7,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -18,12 +19,22 @@ from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
 from tests.transfer.load import fill
+from tests.transfer.test_webhook import receiver
 from truecopy.engines import connect
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.secret import Secret
 from truecopy.tasks.file import load_task
 from truecopy.tasks.transfer import transfer_settings
 from truecopy.transfer.control import Control, Count, Wishes
+from truecopy.transfer.limits import Limits
+from truecopy.transfer.progress import Progress
+from truecopy.transfer.run import Listener, Transfer
+from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import read_status
+from truecopy.transfer.webhook import Hook
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(params=["mariadb_db", "postgres_db", "sqlite"])
@@ -109,6 +120,86 @@ def test_throttle_changes_what_the_task_file_says(
         assert len(refused.err.splitlines()) == 1
 
 
+def test_a_copy_stands_while_it_is_paused_and_tells_so(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 5000)
+    told = list[Progress]()
+    with (
+        receiver() as there,
+        connect(parse_endpoint(second_mariadb_db.url)) as session,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        control = Control(cast(Any, session), "move")
+        control.create()
+        control.pause()
+        asked = Settings(
+            "move",
+            mariadb_db.url,
+            second_mariadb_db.url,
+            limits=Limits(rate=1000, connections=1),
+            hook=Hook(Secret(there.url)),
+        )
+        work = Transfer(asked, Listener(progress=told.append))
+        run = beside.submit(work.run, until_caught_up=True)
+        _soon(run, lambda: read_status(asked).progress.waits == "paused by hand")
+        assert _rows(second_mariadb_db) == 0
+        control.resume()
+        _soon(run, lambda: _rows(second_mariadb_db) > 0)
+        control.pause()
+        _soon(run, lambda: read_status(asked).progress.waits == "paused by hand")
+        stood = _rows(second_mariadb_db)
+        assert 0 < stood < 5000, "between two chunks"
+        time.sleep(2)
+        assert _rows(second_mariadb_db) == stood
+        assert read_status(asked).progress.rows_copied == stood
+        control.throttle({"rate": 0})
+        control.resume()
+        report = run.result(120)
+    assert report.tables[f"{mariadb_db.name}.items"].rows_copied == 5000
+    assert any(one.rate > 0 and one.seconds_left for one in told)
+    assert told[-1].rows_about == 5000
+    states = [one["state"] for one in there.got]
+    assert [state for state in states if state != "waiting"] == [
+        "snapshot",
+        "snapshot",
+        "snapshot",
+        "replay",
+        "replicate",
+        "stopped",
+    ], "it goes on in the same phase after each wait"
+    assert states.count("waiting") == 2
+    assert read_status(asked).state == "stopped"
+
+
+def test_a_run_keeps_to_its_connections(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 6000)
+    mariadb_db.execute("CREATE USER narrow IDENTIFIED BY 'narrow'")
+    mariadb_db.execute("GRANT ALL ON *.* TO narrow")
+    login = mariadb_db.url.replace(f"root:{mariadb_db.server.password}", "narrow:narrow")
+    assert "narrow" in login
+    asked = Settings(
+        "move", login, second_mariadb_db.url, limits=Limits(connections=1), chunk_rows=500
+    )
+    counts = list[int]()
+    try:
+        with ThreadPoolExecutor(1) as beside:
+            run = beside.submit(Transfer(asked).run, snapshot_only=True)
+            while not run.done():
+                ((count,),) = mariadb_db.execute(
+                    "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'narrow'"
+                )
+                counts.append(count)
+                time.sleep(0.02)
+            run.result()
+    finally:
+        mariadb_db.execute("DROP USER narrow")
+    assert max(counts) <= 2, "one that copies, and the driver's own"
+
+
+@pytest.mark.slow
 def test_pause_and_resume_in_the_middle_of_a_copy_and_of_replication(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -178,6 +269,15 @@ def test_pause_and_resume_in_the_middle_of_a_copy_and_of_replication(
     assert "having done what it was asked for" in people.out
     for text in (people.out, json.dumps(found), said):
         assert mariadb_db.server.password not in text
+
+
+def _soon(run: Future[Any], condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if run.done():
+            raise AssertionError(f"it ended with {run.result()}")
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def _file(folder: Path, source: Database, target: Database, more: str = "") -> str:
