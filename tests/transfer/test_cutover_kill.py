@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.program import Ended, start
+from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
 from tests.transfer.cutting import Load, application, dump, fill, is_equal
@@ -124,11 +126,11 @@ def test_under_load_with_a_run_that_steps_aside(
     task_file: Path, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
     with application(mariadb_db) as app, Load(app, 300).running() as load:
-        running = start("run", str(task_file))
-        time.sleep(15)
-        ended = program("cutover", str(task_file), "--json", "--no-wait", seconds=280)
-        assert ended.code == 0, ended.err
-        _, said = running.communicate(timeout=60)
+        with ended_at_last(start("run", str(task_file))) as running:
+            time.sleep(15)
+            ended = program("cutover", str(task_file), "--json", "--no-wait", seconds=280)
+            assert ended.code == 0, ended.err
+            _, said = running.communicate(timeout=60)
         assert running.returncode == 3, said
         assert "has taken over" in said or "somebody newer" in said
         written, failures = load.written, list(load.failures)
@@ -150,11 +152,11 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
         "max-lag", "commands: {switch: 'sleep 4; exit 1'}, max-lag"
     )
     task_file.write_text(text, encoding="utf-8")
-    with application(mariadb_db) as app:
-        running = start("cutover", str(task_file), "--json")
-        deadline = time.monotonic() + 120
-        while app.can_write() and time.monotonic() < deadline:
-            time.sleep(0.05)
+    with (
+        application(mariadb_db) as app,
+        ended_at_last(start("cutover", str(task_file), "--json")) as running,
+    ):
+        wait_until(lambda: not app.can_write())
         time.sleep(1)
         for number in (signal.SIGTERM, signal.SIGINT):
             running.send_signal(number)
@@ -164,18 +166,27 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
         assert report["state"] == "rolled-back"
         assert app.can_write()
         app.execute("DELETE FROM notes WHERE id < 50")
-        deadline = time.monotonic() + 60
-        while dump(mariadb_db) != dump(second_mariadb_db) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        assert dump(mariadb_db) == dump(second_mariadb_db), "it replicates on"
+        wait_until(lambda: dump(mariadb_db) == dump(second_mariadb_db))
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)
         assert running.returncode == 3
         assert "SIGTERM is refused" in said
         assert "SIGINT is refused" in said
-    assert _standing(program("cutover", str(task_file), "--json", "--no-wait")) == "rolled-back"
+    again = program("cutover", str(task_file), "--json", "--no-wait")
+    assert (again.code, again.document["state"]) == (3, "rolled-back")
 
 
-def _standing(ended: Ended) -> str:
-    assert ended.code == 3
-    return str(ended.document["state"])
+@contextmanager
+def ended_at_last(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)

@@ -13,7 +13,9 @@ from truecopy.cli.progress import say
 from truecopy.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from truecopy.transfer.cutover.cutover import Cutover, CutoverReport
+    from truecopy.transfer.cutover.cutover import CutoverReport
+    from truecopy.transfer.cutover.settings import How
+    from truecopy.transfer.settings import Settings
 
 _Task = Annotated[Path, typer.Argument(help="The task file.")]
 _Rehearse = Annotated[
@@ -47,13 +49,10 @@ def cutover(
     from truecopy.tasks.cutover import cutover_settings
     from truecopy.tasks.file import load_task
     from truecopy.tasks.transfer import transfer_settings
-    from truecopy.transfer.cutover.cutover import Cutover
-    from truecopy.transfer.run import Listener
 
     read = load_task(task)
     settings, how = transfer_settings(read), cutover_settings(read)
-    with Cutover(settings, how, Listener(said=say)) as work:
-        return _run(work, rehearse=rehearse, wait=not no_wait, as_json=json_)
+    return _run(settings, how, None, rehearse=rehearse, wait=not no_wait, as_json=json_)
 
 
 def switch_back(
@@ -67,21 +66,31 @@ def switch_back(
     from truecopy.tasks.cutover import cutover_settings
     from truecopy.tasks.file import load_task
     from truecopy.tasks.transfer import transfer_settings
-    from truecopy.transfer.cutover.cutover import Cutover
     from truecopy.transfer.cutover.standing import settings_back
-    from truecopy.transfer.run import Listener
 
     read = load_task(task)
     settings, how = transfer_settings(read), cutover_settings(read)
     back = settings_back(settings)
     if back is None:
         raise UsageError(f"{settings.task} was not cut over, so there is nothing to switch back")
-    with Cutover(back, how, Listener(said=say), forth=settings) as work:
-        return _run(work, rehearse=rehearse, wait=not no_wait, as_json=json_)
+    return _run(back, how, settings, rehearse=rehearse, wait=not no_wait, as_json=json_)
 
 
-def _run(work: Cutover, *, rehearse: bool, wait: bool, as_json: bool) -> int:
-    report = work.run(rehearse=rehearse)
+def _run(
+    settings: Settings,
+    how: How,
+    forth: Settings | None,
+    *,
+    rehearse: bool,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    from truecopy.transfer.cutover.cutover import Cutover
+    from truecopy.transfer.run import Listener, Transfer
+
+    listener = Listener(said=say)
+    with Cutover(settings, how, listener, forth) as work:
+        report = work.run(rehearse=rehearse)
     if as_json:
         json.dump(_document(report), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
@@ -89,8 +98,8 @@ def _run(work: Cutover, *, rehearse: bool, wait: bool, as_json: bool) -> int:
         _print(report)
     sys.stdout.flush()
     if report.exit_code and wait:
-        say("replicating on; stop it whenever you like")
-        work.go_on()
+        say("replicating on, until it is stopped")
+        Transfer(settings, listener).run()
     return report.exit_code
 
 

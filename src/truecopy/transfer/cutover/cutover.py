@@ -170,11 +170,6 @@ class Cutover:
                 return self._roll_back(error)
             return self._end_rehearsal() if rehearse else self._switch()
 
-    def go_on(self) -> None:
-        """Replicates until it is stopped, after a rollback."""
-        if self._following is not None:
-            self._following.go_on()
-
     # Before writers notice anything
 
     def _open(self) -> None:

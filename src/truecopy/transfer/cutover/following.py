@@ -88,9 +88,3 @@ class Following:
                     " cutover.max-downtime"
                 )
             time.sleep(_LOOK_SECONDS)
-
-    def go_on(self) -> None:
-        """Replicates until it is stopped from outside."""
-        while not self.query.awaitTermination(1):
-            pass
-        self.check()
