@@ -23,6 +23,7 @@ from truecopy.engines import (
     mysql_create,
     mysql_load,
     mysql_rights,
+    mysql_snapshot,
     mysql_wire,
     sql,
 )
@@ -250,6 +251,12 @@ class MySQL(RelationalSession):
         statement = mysql_create.numbering_sql(self.dialect, found, table.next_number)
         self.execute(Statement(statement))
         return [statement]
+
+    def require_position(self, relation: Relation) -> None:
+        mysql_snapshot.require_position(self, relation)
+
+    def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
+        return mysql_snapshot.fingerprinted_rows_at(self, relation)
 
     def writers(self) -> MySQLWriters:
         return MySQLWriters(self)

@@ -12,7 +12,13 @@ import psycopg.sql
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from truecopy.engines import creation, loading, postgresql_create, postgresql_load
+from truecopy.engines import (
+    creation,
+    loading,
+    postgresql_create,
+    postgresql_load,
+    postgresql_snapshot,
+)
 from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_rights import require_select
@@ -22,7 +28,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
-from truecopy.model.relation import Relation
+from truecopy.model.relation import WHOLE, Relation
 from truecopy.model.table import Column, Table, TableName
 
 _SETTINGS = {
@@ -201,6 +207,26 @@ class PostgreSQL(RelationalSession):
             ((value,),) = self.fetch(statement)
             made.append(f"{column}: the next number is {value}")
         return made
+
+    def require_position(self, relation: Relation) -> None:
+        postgresql_snapshot.require_position(self, relation)
+
+    def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
+        given = connection_parameters(self.endpoint)
+        limit = f"-c lock_timeout={postgresql_snapshot.SLOT_SECONDS}s"
+        given["options"] = f"{given.get('options', '')} {limit}".strip()
+        try:
+            replicating = psycopg.connect(**given, replication="database", autocommit=True)
+        except psycopg.Error as error:
+            raise explain_refusal(error, self.endpoint) from None
+        try:
+            with replicating:
+                position = postgresql_snapshot.open_exported(self, replicating)
+        except psycopg.Error as error:
+            raise _explain(error, self.endpoint) from None
+        rows = self.fingerprinted_rows(relation, WHOLE)
+        self.rollback()
+        return rows, position
 
     def writers(self) -> PostgreSQLWriters:
         return PostgreSQLWriters(self)

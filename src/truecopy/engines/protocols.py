@@ -157,6 +157,22 @@ class Reads(Protocol):
 
 
 @runtime_checkable
+class ReadsAtPosition(Protocol):
+    """Reads whole tables at a known position of the log: what tables without a key are copied by."""
+
+    def require_position(self, relation: Relation) -> None:
+        """Raises `UsageError` where that cannot be, or the log will lack what is inserted afterwards."""
+        ...
+
+    def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
+        """All columns of all rows, and `fingerprint` (int64); and the position that they are of.
+
+        Of the transactions that changed the table, those whose position it contains are in, and no other.
+        """
+        ...
+
+
+@runtime_checkable
 class ReadsInOrder(Protocol):
     """Reads rows by the value of one column, the relation's first."""
 

@@ -11,7 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from truecopy.engines import deferred, loading, sql, sqlite_create, sqlite_load
+from truecopy.engines import (
+    deferred,
+    loading,
+    sql,
+    sqlite_create,
+    sqlite_load,
+    sqlite_snapshot,
+)
 from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
@@ -264,6 +271,18 @@ class SQLite(RelationalSession):
         values = [self._whole(relation, fingerprint(row), row) for row in rows]
         found = self._finished(relation, rows)
         return found.append_column("fingerprint", pa.array(values, pa.int64()))
+
+    def require_position(self, relation: Relation) -> None:
+        """Triggers log every row, with a key or without."""
+
+    def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
+        try:
+            position = sqlite_snapshot.open_snapshot(self._connection)
+            rows = self.fingerprinted_rows(relation, WHOLE)
+            self._connection.rollback()
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
+        return rows, position
 
     def _whole(self, relation: Relation, partial: int, row: Sequence[object]) -> int:
         if not relation.deferred:

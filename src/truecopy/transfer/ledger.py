@@ -26,7 +26,7 @@ _CREATE = (
         epoch BIGINT NOT NULL)""",
     f"""CREATE TABLE IF NOT EXISTS {CHUNKS} (
         task VARCHAR(190) NOT NULL, source_table VARCHAR(190) NOT NULL, number INTEGER NOT NULL,
-        bounds TEXT NOT NULL, copied BIGINT, PRIMARY KEY (task, source_table, number))""",
+        bounds TEXT NOT NULL, copied BIGINT, position TEXT, PRIMARY KEY (task, source_table, number))""",
     f"""CREATE TABLE IF NOT EXISTS {PROGRESS} (
         task VARCHAR(190) NOT NULL, part VARCHAR(190) NOT NULL, position TEXT NOT NULL,
         committed_at BIGINT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (task, part))""",
@@ -228,15 +228,28 @@ class Ledger:
         rows = self._look(f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task)
         return {table for (table,) in rows}
 
-    def note_copied(self, table: str, number: int, rows: int, epoch: int) -> None:
-        """Inside the chunk's own transaction: the chunk is in. Whoever is late finds it done already."""
+    def note_copied(
+        self, table: str, number: int, rows: int, epoch: int, position: str | None = None
+    ) -> None:
+        """Inside the chunk's own transaction: the chunk is in. Whoever is late finds it done already.
+
+        Of a table without a key, with the position that its rows are of: changes up to there are in.
+        """
         changed = self._execute(
-            f"UPDATE {CHUNKS} SET copied = ? WHERE task = ? AND source_table = ? AND number = ? AND copied IS NULL"
-            f" AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
-            *(rows, self._task, table, number, epoch, self._task),
+            f"UPDATE {CHUNKS} SET copied = ?, position = ? WHERE task = ? AND source_table = ? AND number = ?"
+            f" AND copied IS NULL AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
+            *(rows, position, self._task, table, number, epoch, self._task),
         )
         if changed != 1:
             raise Overtaken(f"chunk {number} of {table} was copied by another attempt")
+
+    def copied_at(self) -> dict[str, str]:
+        """The position of each copy that is of one: those of tables without a key."""
+        rows = self._look(
+            f"SELECT source_table, position FROM {CHUNKS} WHERE task = ? AND position IS NOT NULL",
+            self._task,
+        )
+        return dict(rows)
 
     # Progress
 

@@ -1,6 +1,7 @@
 """The copy of tables whose rows are made by expressions: read by a task, made by Spark, written by the same task.
 
 Nothing moves between machines on the way: each chunk is a partition of its own from its reading to its commit.
+Only a table without a key is read by the driver, since its rows and their position must not come apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from truecopy.sparksql.dialect import quote
 from truecopy.transfer.jobs import run_job
 from truecopy.transfer.ledger import Overtaken
 from truecopy.transfer.plan import TablePlan
-from truecopy.transfer.snapshot import Copied, CopyTask, Paced, write_chunk
+from truecopy.transfer.snapshot import Copied, CopyTask, Paced, read_chunk, write_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,9 +41,14 @@ def _copy_group(spark: SparkSession, tasks: Sequence[CopyTask]) -> Iterator[Copi
     plan = tasks[0].plan
     numbers = spark.range(0, len(tasks), numPartitions=len(tasks))
     texts = ", ".join(f"c{i} string" for i in range(len(plan.read.columns)))
-    rows = numbers.mapInArrow(_Reading(tuple(tasks)), texts)
-    made = arriving(rows, plan)
-    written = made.mapInArrow(_Writing(tuple(tasks)), _DONE)
+    read: _Read | _Reading = _Reading(tuple(tasks))
+    position = None
+    if plan.is_keyless:
+        with pool.lease(plan.read.endpoint) as source:
+            whole, position = read_chunk(cast(Any, source), tasks[0])
+        read = _Read(whole.drop_columns(["fingerprint"]))
+    made = arriving(numbers.mapInArrow(read, texts), plan)
+    written = made.mapInArrow(_Writing(tuple(tasks), position), _DONE)
     for row in run_job(spark, written.collect):
         yield Copied(*row)
 
@@ -85,10 +91,22 @@ class _Reading:
 
 
 @dataclass(frozen=True)
+class _Read:
+    """Gives the rows of the only chunk, which were read already."""
+
+    rows: pa.Table
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield from self.rows.combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
 class _Writing:
-    """Writes the rows of a partition as the chunk of its number."""
+    """Writes the rows of a partition as the chunk of its number, of this position where they have one."""
 
     tasks: tuple[CopyTask, ...]
+    position: str | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -102,7 +120,7 @@ class _Writing:
         schema = pa.schema([*columns, ("fingerprint", pa.int64())])
         rows = pa.Table.from_batches(found, found[0].schema if found else schema)
         try:
-            done = write_chunk(task, rows, begun)
+            done = write_chunk(task, rows, begun, self.position)
         except Overtaken:
             done = Copied(task.plan.source_name, 0, 0.0, 0.0)
         yield pa.RecordBatch.from_pylist([asdict(done)])

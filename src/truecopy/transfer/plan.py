@@ -42,6 +42,11 @@ class TablePlan:
         return is_mapped(self.mapping)
 
     @property
+    def is_keyless(self) -> bool:
+        """Whether rows that arrive have no name: they are copied in one piece, and only added to."""
+        return not self.target.key_width
+
+    @property
     def source_name(self) -> str:
         return str(self.mapping.source)
 

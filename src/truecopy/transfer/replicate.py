@@ -66,6 +66,7 @@ class Replication:
         self._mappings: dict[str, TableMapping] = {}
         with pool.lease(target) as session:
             self._progress = self._opened(self._ledger(session))
+            self._copied_at = self._ledger(session).copied_at()
         self.applied: Counter[str] = Counter()
         self.replaying = True
         self.failure: TruecopyError | None = None
@@ -221,7 +222,14 @@ class Replication:
                     f"{row['table']} has changes at {row['position']} and was not there when {self._settings.task}"
                     " began: exclude it, or start the task anew"
                 )
-        return batch.where(known)
+        carried = batch.where(known)
+        copied_at = {
+            table: position
+            for table, position in self._copied_at.items()
+            if not any(_contains(reached, position) for reached, _ in self._reached.values())
+        }
+        # What the copy of a table without a key has seen must not come again.
+        return carried.where(_news(copied_at)("table", "position")) if copied_at else carried
 
     def _changes(self, batch: DataFrame, facts: Sequence[Any]) -> DataFrame:
         """Changes of the target's rows, each with the part that it belongs to."""
@@ -381,7 +389,7 @@ def _microseconds(moment: Any) -> int:
 
 
 def _news(ahead: Mapping[str, str]) -> Any:
-    """Whether a change is not in its part yet; only parts that are ahead of the batch have any."""
+    """Whether a change is not in yet; only what is ahead of the batch, parts or tables, has any."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     old = {part: parse_position(position) for part, position in ahead.items()}

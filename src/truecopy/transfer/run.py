@@ -25,6 +25,7 @@ from truecopy.engines.protocols import (
     Introspects,
     Loads,
     Reads,
+    ReadsAtPosition,
     Session,
     Statement,
 )
@@ -206,8 +207,18 @@ class Transfer:
             for side, relation in ((source, plan.read), (target, plan.target)):
                 if isinstance(side, ChecksRights):
                     side.require_select(relation)
+            if plan.is_keyless:
+                self._require_position(source, plan)
             plans[str(mapping.source)] = plan
         return plans
+
+    def _require_position(self, source: Session, plan: TablePlan) -> None:
+        if not isinstance(source, ReadsAtPosition):
+            raise UsageError(
+                f"{plan.source_name} has no key, and {self._source.scheme}:// does not say of which moment its rows"
+                " are: give it a key, or leave it out"
+            )
+        source.require_position(plan.read)
 
     def _infer(self, columns: Sequence[Column], sql: str) -> Type:
         """The type of an expression, which Spark is started for only where a task adds one."""
@@ -335,8 +346,7 @@ class Transfer:
     def _cut_smaller(self, source: Session, task: CopyTask, rows: int) -> list[CopyTask]:
         """A chunk that was not begun as several of about so many rows; as it is, where it cannot be cut."""
         plan = task.plan
-        # Without a key on the target, rows are compared only where one chunk holds them all.
-        if not _is_ordered(plan) or not plan.target.key_width:
+        if not _is_ordered(plan):
             return [task]
         between = cast(Reads, source).boundaries(plan.read, task.chunk, rows)
         if not between:
@@ -417,7 +427,12 @@ class Transfer:
 
 
 def _is_ordered(plan: TablePlan) -> bool:
-    return plan.read.key_width > 0 and all(column.order for column in plan.read.key)
+    """Whether it can be cut. What arrives without a key cannot: one snapshot holds it all."""
+    return (
+        not plan.is_keyless
+        and plan.read.key_width > 0
+        and all(column.order for column in plan.read.key)
+    )
 
 
 def _make_indexes(source: Introspects, target: Any, plans: Mapping[str, TablePlan]) -> None:

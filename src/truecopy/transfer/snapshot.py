@@ -3,7 +3,8 @@
 What could go wrong between the steps, and why it does not:
 
 - The source changes while a chunk is read: the statement is one snapshot, and what changed since P0 is
-  replayed by the stream afterwards, idempotently.
+  replayed by the stream afterwards, idempotently. Rows without a key cannot be replayed so: their snapshot
+  has a known position, which is noted with the chunk, and changes up to there are passed over.
 - A task dies before commit: the target rolls back, the chunk is not noted, another attempt does it.
 - A task dies after commit, before Spark hears of it: the next attempt finds the chunk noted and skips.
 - An attempt that was given up wakes up: the chunk is noted, or the epoch is another: it rolls back.
@@ -125,11 +126,20 @@ def copy_chunk(task: CopyTask) -> Copied:
 def _copy_once(task: CopyTask) -> Copied:
     with pool.lease(task.plan.read.endpoint) as source:
         begun = time.monotonic()  # to connect is no part of what the statement takes
-        rows: pa.Table = cast(Any, source).fingerprinted_rows(task.plan.read, task.chunk)
-    return write_chunk(task, rows, begun)
+        rows, position = read_chunk(cast(Any, source), task)
+    return write_chunk(task, rows, begun, position)
 
 
-def write_chunk(task: CopyTask, rows: pa.Table, begun: float) -> Copied:
+def read_chunk(source: Any, task: CopyTask) -> tuple[pa.Table, str | None]:
+    """The rows with their `fingerprint`; of a table without a key, the position that they are of."""
+    if task.plan.is_keyless:
+        return cast(tuple[pa.Table, str], source.fingerprinted_rows_at(task.plan.read))
+    return source.fingerprinted_rows(task.plan.read, task.chunk), None
+
+
+def write_chunk(
+    task: CopyTask, rows: pa.Table, begun: float, position: str | None = None
+) -> Copied:
     """Writes rows of the target's texts with their `fingerprint`, and commits if the target holds just these."""
     plan = task.plan
     read_seconds = time.monotonic() - begun
@@ -138,7 +148,7 @@ def write_chunk(task: CopyTask, rows: pa.Table, begun: float) -> Copied:
         target: Any = session
         with transaction(target):
             ledger = Ledger(target, task.task)
-            ledger.note_copied(plan.source_name, task.number, sent.count, task.epoch)
+            ledger.note_copied(plan.source_name, task.number, sent.count, task.epoch, position)
             texts = rows.drop_columns(["fingerprint"])
             if texts.num_rows:
                 target.load(plan.target, texts, annotation=task.annotation)

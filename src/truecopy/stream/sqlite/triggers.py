@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from truecopy.engines.sqlite_dialect import SQLiteDialect, affinity
+from truecopy.engines.sqlite_snapshot import CHANGE_LOG
 from truecopy.stream.sqlite.facts import PREFIX, Facts, Term, Unique
 
-LOG = PREFIX + "log"
+LOG = CHANGE_LOG
 CANDIDATE = PREFIX + "candidate"
 ANNOTATION = PREFIX + "annotation"
 

@@ -1,0 +1,158 @@
+"""Snapshots of MariaDB and MySQL whose place in the log is known.
+
+On MariaDB a snapshot says where it is, and takes no lock. MySQL does not: there a second connection keeps
+writers off the table for the moment in which the snapshot is opened and the executed set is read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from truecopy.engines.protocols import Statement
+from truecopy.engines.sql import table_sql
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.position import parse_position
+from truecopy.model.relation import WHOLE, Relation
+
+if TYPE_CHECKING:
+    from truecopy.engines.mysql import MySQL
+
+_SETTLED_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
+_LOCK_SECONDS = 10
+"""How long a lock may be waited for: whoever comes later to write waits behind it."""
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """A boundary of MariaDB's log: a byte of a file, and what is before it."""
+
+    file: str
+    offset: int
+    position: str
+
+
+def require_position(session: MySQL, relation: Relation) -> None:
+    """Refuses tables whose rows are of no moment that the log knows."""
+    for name in relation.tables:
+        ((transacts, engine),) = session.fetch(
+            Statement(
+                "SELECT e.transactions = 'YES', e.engine FROM information_schema.tables AS t"
+                " JOIN information_schema.engines AS e ON e.engine = t.engine"
+                " WHERE t.table_schema = %s AND t.table_name = %s",
+                (name.schema, name.table),
+            )
+        )
+        if not int(transacts):
+            raise UsageError(
+                f"{name} has no key, and {engine} no snapshots, so which of its rows were copied cannot be told:"
+                " give it a key, make it InnoDB, or leave it out"
+            )
+    if session.is_mariadb:
+        return
+    ((ordered,),) = session.fetch(Statement("SELECT @@GLOBAL.binlog_order_commits"))
+    if not int(ordered):
+        # The executed set could lack a commit that is before the table's last one in the log.
+        raise UsageError(
+            f"{relation.tables[0]} has no key, and {session.endpoint} commits in another order than it logs:"
+            " SET GLOBAL binlog_order_commits = ON, or leave the table out"
+        )
+
+
+def fingerprinted_rows_at(session: MySQL, relation: Relation) -> tuple[pa.Table, str]:
+    """Rows with their fingerprints, and the position whose transactions they show: all of them, and no other."""
+    position = _open(session, relation)
+    rows = session.fingerprinted_rows(relation, WHOLE)
+    session.rollback()
+    return rows, position
+
+
+def _open(session: MySQL, relation: Relation) -> str:
+    if session.is_mariadb:
+        return open_on_mariadb(session).position
+    return _open_behind_lock(session, relation)
+
+
+def open_snapshot(session: MySQL) -> None:
+    """A transaction that sees one state of all tables."""
+    session.execute(Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    session.execute(Statement("START TRANSACTION WITH CONSISTENT SNAPSHOT"))
+
+
+def open_on_mariadb(session: MySQL) -> LogPlace:
+    """Opens a snapshot whose place in the log can be trusted.
+
+    The transaction that fills a file has it changed before it can be seen itself, and snapshots opened
+    in between name the head of the new file. So a head is trusted only when it has stayed the same for
+    a while in which no commit waited for a replica.
+    """
+    seen, since = None, time.monotonic()
+    deadline = since + _PATIENCE_SECONDS
+    while True:
+        open_snapshot(session)
+        place, is_head = _place(session)
+        now = time.monotonic()
+        if place != seen:
+            seen, since = place, now
+        if not is_head or (now - since > _SETTLED_SECONDS and not _waiting_commits(session)):
+            return place
+        if now > deadline:
+            raise CannotFinish(
+                f"commits on {session.endpoint} wait for a replica: what can be seen there cannot be told"
+            )
+        session.rollback()
+        time.sleep(0.05)
+
+
+def executed_set(session: MySQL) -> str:
+    """MySQL's executed transactions: a GTID is in the set only after its transaction can be seen."""
+    ((mode, executed),) = session.fetch(
+        Statement("SELECT @@global.gtid_mode, @@global.gtid_executed")
+    )
+    if not str(mode).startswith("ON"):
+        raise UsageError(
+            f"{session.endpoint} does not say which commits can be seen: set gtid_mode=ON"
+        )
+    return str(parse_position(str(executed)))
+
+
+def _open_behind_lock(session: MySQL, relation: Relation) -> str:
+    """The lock is given when every transaction that wrote to the table can be seen and is in the executed set.
+
+    Until it is let go no other comes, so the snapshot and the set agree on this table, whatever happens to others.
+    """
+    tables = ", ".join(f"{table_sql(session.dialect, name)} READ" for name in relation.tables)
+    with type(session)(session.endpoint) as locking:
+        locking.execute(Statement(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}"))
+        locking.execute(Statement(f"LOCK TABLES {tables}"))
+        open_snapshot(session)
+        return executed_set(session)
+
+
+def _place(session: MySQL) -> tuple[LogPlace, bool]:
+    """Where the open snapshot is, and whether that is the head of a file."""
+    status = _status(session, "binlog\\_snapshot\\_%%")
+    file = status.get("binlog_snapshot_file")
+    if not file:
+        raise CannotFinish(
+            f"{session.endpoint} writes no binary log: set log_bin and binlog_format=ROW, and restart it"
+        )
+    offset = int(status["binlog_snapshot_position"])
+    ((at_start, here),) = session.fetch(
+        Statement("SELECT BINLOG_GTID_POS(%s, 4), BINLOG_GTID_POS(%s, %s)", (file, file, offset))
+    )
+    return LogPlace(file, offset, str(parse_position(str(here or "")))), at_start == here
+
+
+def _waiting_commits(session: MySQL) -> bool:
+    waiting = _status(session, "rpl\\_semi\\_sync\\_master\\_wait\\_sessions")
+    return any(int(count) for count in waiting.values())
+
+
+def _status(session: MySQL, pattern: str) -> dict[str, str]:
+    rows = session.fetch(Statement(f"SHOW STATUS LIKE '{pattern}'"))
+    return {str(name).lower(): str(value) for name, value in rows}

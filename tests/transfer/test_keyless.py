@@ -1,0 +1,321 @@
+"""Tables without a key: copied in one snapshot of known position, and every row once, equal ones as well."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import truecopy
+from tests.servers import Database
+from truecopy.engines import connect
+from truecopy.engines.protocols import ReadsAtPosition
+from truecopy.model.endpoint import Endpoint, parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.position import contains, parse_position
+from truecopy.model.relation import Relation
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.request import Request
+from truecopy.tasks.file import parse_task
+from truecopy.tasks.transfer import transfer_settings
+from truecopy.transfer.apply import Applying
+from truecopy.transfer.ledger import Overtaken
+from truecopy.transfer.replicate import Replication
+from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
+from truecopy.transfer.snapshot import CopyTask, copy_chunk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CREATE = "CREATE TABLE seen (who INT, what VARCHAR(20))"
+ROW = pa.schema(
+    [
+        ("part", pa.string()),
+        ("table", pa.string()),
+        ("key", pa.list_(pa.string())),
+        ("kind", pa.string()),
+        ("row", pa.list_(pa.string())),
+        ("schema_id", pa.string()),
+        ("unchanged", pa.list_(pa.int32())),
+        ("changes", pa.int64()),
+    ]
+)
+
+
+class Busy(Transfer):
+    """Something happens on the source after the stream's start was taken and before a row is read."""
+
+    between: Callable[[], object] = staticmethod(lambda: None)
+    tasks: Sequence[CopyTask] = ()
+    replication_: Replication | None = None
+
+    def _planned(self, *given: Any) -> list[CopyTask]:
+        self.between()
+        self.tasks = super()._planned(*given)
+        return list(self.tasks)
+
+    def replication(self, *given: Any) -> Replication:
+        self.replication_ = super().replication(*given)
+        return self.replication_
+
+
+def settings(source: str, target: str, **more: Any) -> Settings:
+    return Settings("move", source, target, delivery="exactly-once", chunk_rows=100, **more)
+
+
+def make(database: Database, rows: int = 0) -> None:
+    database.execute(CREATE)
+    if database.url.startswith("postgres"):
+        database.execute("ALTER TABLE seen REPLICA IDENTITY FULL")
+    if rows:
+        database.executemany(
+            "INSERT INTO seen VALUES (%s, %s)", [(n % 50, "old") for n in range(rows)]
+        )
+
+
+def dump(database: Database, table: str = "seen") -> Counter[Any]:
+    return Counter(tuple(row) for row in database.execute(f"SELECT who, what FROM {table}"))
+
+
+@dataclass
+class Writers:
+    written: int = 0
+    failures: list[BaseException] = field(default_factory=list)
+
+
+@contextmanager
+def inserting(database: Database, threads: int = 1) -> Iterator[Writers]:
+    """Inserts until the block ends: rows that are often equal, some in one transaction, some rolled back."""
+    stop, seen = threading.Event(), Writers()
+
+    def insert() -> None:
+        try:
+            with closing(database.connect()) as connection, connection.cursor() as cursor:
+                while not stop.is_set():
+                    seen.written += 1
+                    cursor.execute("BEGIN")
+                    for _ in range(1 + seen.written % 3):
+                        cursor.execute("INSERT INTO seen VALUES (%s, 'new')", (seen.written % 10,))
+                    cursor.execute("COMMIT" if seen.written % 7 else "ROLLBACK")
+                    time.sleep(0.01)
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            seen.failures.append(error)
+
+    workers = [threading.Thread(target=insert) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert not seen.failures, seen.failures
+
+
+def relation_of(session: Any, endpoint: Endpoint) -> Relation:
+    table = session.describe(session.find("seen"))
+    return Relation(endpoint, (table.name,), table.columns, tuple(c.type for c in table.columns), 0)
+
+
+@pytest.mark.parametrize(
+    "engine", ["mariadb_db", "postgres_db", pytest.param("mysql_db", marks=pytest.mark.mysql)]
+)
+def test_rows_are_exactly_those_of_their_position(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    database: Database = request.getfixturevalue(engine)
+    make(database)
+    endpoint = parse_endpoint(database.url)
+    found = []
+    with KeyspaceStream(Request(database.url, tables=("seen",))) as stream:
+        start = stream.visible()
+        with inserting(database, threads=4), connect(endpoint) as session:
+            assert isinstance(session, ReadsAtPosition)
+            relation = relation_of(session, endpoint)
+            session.require_position(relation)
+            for _ in range(15):
+                rows, position = session.fingerprinted_rows_at(relation)
+                found.append((rows.num_rows, parse_position(position)))
+                time.sleep(0.02)
+        end = stream.current()
+        positions = Counter[str]()
+        while not stream.has_reached(start, end):
+            after = stream.advance(start, 1 << 30, 5.0, end)
+            for part in stream.parts(start, after, 1):
+                for batch in part.read():
+                    positions.update(batch.column("position").to_pylist())
+            start = after
+    logged = [(parse_position(text), count) for text, count in positions.items()]
+    assert found[0][0] < found[-1][0]
+    assert [count for count, _ in found] == [
+        sum(count for one, count in logged if contains(position, one)) for _, position in found
+    ]
+
+
+@pytest.mark.parametrize("source", ["mariadb_db", "postgres_db"])
+def test_every_row_comes_once_under_load(
+    spark: SparkSession,
+    source: str,
+    second_mariadb_db: Database,
+    request: pytest.FixtureRequest,
+) -> None:
+    database: Database = request.getfixturevalue(source)
+    make(database, 500)
+    asked = settings(database.url, second_mariadb_db.url)
+    with inserting(database) as seen:
+        transfer = Busy(asked)
+        transfer.between = lambda: time.sleep(0.5)
+        transfer.run(snapshot_only=True)
+        assert seen.written
+        Transfer(asked).run(until_caught_up=True)
+    Transfer(asked).run(until_caught_up=True)
+    assert dump(second_mariadb_db) == dump(database)
+    assert truecopy.verify(database.url, second_mariadb_db.url, tables=("seen",)).verdict == "equal"
+
+
+def test_a_late_attempt_and_a_resumed_run_bring_nothing(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    make(mariadb_db, 30)
+    asked = settings(mariadb_db.url, second_mariadb_db.url)
+    transfer = Busy(asked)
+    transfer.between = lambda: mariadb_db.execute("INSERT INTO seen VALUES (1, 'old'), (1, 'old')")
+    transfer.run(snapshot_only=True)
+    mariadb_db.execute("INSERT INTO seen VALUES (1, 'old')")
+    resumed = Busy(asked)
+    resumed.run(until_caught_up=True)
+    replication = cast(Any, resumed.replication_)
+    table, schema_id = f"{mariadb_db.name}.seen", next(iter(replication._targets))
+    part = next(name for name in replication._progress if name.endswith(table))
+    assert dump(second_mariadb_db) == dump(mariadb_db)
+
+    assert copy_chunk(transfer.tasks[0]).rows == 0, "the chunk is in"
+    work = Applying(
+        asked.task,
+        replication._epoch,
+        asked.annotation,
+        parse_endpoint(asked.target),
+        replication._targets,
+        stands={part: ("0-1-1", 0)},
+        starts=replication._origins,
+        ends=replication._reached,
+    )
+    late = pa.RecordBatch.from_pylist(
+        [
+            {"part": part, "table": table, "key": [], "kind": "insert", "row": ["1", "old"],
+             "schema_id": schema_id, "unchanged": None, "changes": 1}
+        ],
+        schema=ROW,
+    )  # fmt: skip
+    list(work([late]))
+    assert dump(second_mariadb_db) == dump(mariadb_db), "the line stands where the batch ends"
+    Transfer(asked).run(until_caught_up=True)
+    with pytest.raises(Overtaken):
+        list(work([late]))
+    assert dump(second_mariadb_db) == dump(mariadb_db)
+
+
+def test_what_happened_before_the_copy_does_not_come_again(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Not even what could not be carried afterwards."""
+    make(mariadb_db, 300)
+    transfer = Busy(settings(mariadb_db.url, second_mariadb_db.url))
+
+    def change() -> None:
+        mariadb_db.execute("TRUNCATE TABLE seen")
+        mariadb_db.execute("INSERT INTO seen VALUES (1, 'a'), (1, 'a'), (2, 'b')")
+        mariadb_db.execute("UPDATE seen SET what = 'c' WHERE who = 2")
+        mariadb_db.execute("DELETE FROM seen WHERE who = 1 LIMIT 1")
+
+    transfer.between = change
+    transfer.run(until_caught_up=True)
+    assert dump(second_mariadb_db) == {(1, "a"): 1, (2, "c"): 1}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE seen SET what = 'x' WHERE who = 1", "DELETE FROM seen WHERE who = 1"],
+    ids=["update", "delete"],
+)
+def test_an_update_or_delete_is_one_clear_line(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, statement: str
+) -> None:
+    make(mariadb_db, 60)
+    asked = settings(mariadb_db.url, second_mariadb_db.url)
+    Transfer(asked).run(snapshot_only=True)
+    mariadb_db.execute(statement)
+    with pytest.raises(CannotFinish, match=r"seen has no key, so a deleted or updated row") as told:
+        Transfer(asked).run(until_caught_up=True)
+    assert "\n" not in str(told.value)
+
+
+def test_rows_that_are_made_on_the_way_come_once(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    make(mariadb_db)
+    insert = "INSERT INTO seen SELECT seq % 3, 'a' FROM seq_1_to_250"
+    mariadb_db.execute(insert)
+    document = {
+        "task": "move", "source": mariadb_db.url, "target": second_mariadb_db.url,
+        "transformers": {"seen": {"filter": "who > 0", "cast": {"who": "text"}}},
+    }  # fmt: skip
+    asked = transfer_settings(parse_task(document))
+    transfer = Busy(asked)
+    transfer.between = lambda: mariadb_db.execute(insert)
+    transfer.run(snapshot_only=True)
+    mariadb_db.execute(insert)
+    Transfer(asked).run(until_caught_up=True)
+    assert dump(second_mariadb_db) == {("1", "a"): 252, ("2", "a"): 249}
+
+
+def test_from_a_file_every_row_comes_once(spark: SparkSession, tmp_path: Path) -> None:
+    file, copy = tmp_path / "shop.db", tmp_path / "copy.duckdb"
+
+    def insert() -> None:
+        with closing(sqlite3.connect(file)) as shop, shop:
+            shop.executemany("INSERT INTO seen VALUES (?, 'a')", [(n % 4,) for n in range(30)])
+
+    with closing(sqlite3.connect(file)) as shop, shop:
+        shop.execute(CREATE)
+    insert()
+    duckdb.connect(copy).close()
+    asked = settings(f"sqlite:///{file}", f"duckdb:///{copy}")
+    transfer = Busy(asked)
+    transfer.between = insert
+    transfer.run(snapshot_only=True)
+    insert()
+    Transfer(asked).run(until_caught_up=True)
+    with duckdb.connect(copy) as held:
+        assert held.execute("SELECT count(*), count(DISTINCT who) FROM seen").fetchone() == (90, 4)
+
+
+def test_tables_that_cannot_be_followed_are_refused(
+    spark: SparkSession, postgres_db: Database, mariadb_db: Database, tmp_path: Path
+) -> None:
+    postgres_db.execute(CREATE)
+    target = mariadb_db.url
+    with pytest.raises(UsageError, match="neither a key nor a replica identity"):
+        Transfer(settings(postgres_db.url, target)).run(snapshot_only=True)
+    with duckdb.connect(tmp_path / "shop") as shop:
+        shop.execute(CREATE)
+    with pytest.raises(UsageError, match=r"seen has no key, and duckdb:// does not say"):
+        Transfer(settings(f"duckdb:///{tmp_path / 'shop'}", target)).run(snapshot_only=True)
+    mariadb_db.execute("CREATE TABLE heap (a INT) ENGINE = MyISAM")
+    with connect(parse_endpoint(mariadb_db.url)) as session:
+        table = cast(Any, session).describe(cast(Any, session).find("heap"))
+        heap = Relation(session.endpoint, (table.name,), table.columns, (table.columns[0].type,), 0)
+        with pytest.raises(UsageError, match="MyISAM no snapshots"):
+            cast(ReadsAtPosition, session).require_position(heap)
