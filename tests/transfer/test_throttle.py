@@ -161,10 +161,10 @@ def test_a_chunk_is_replaced_by_smaller_ones(request: pytest.FixtureRequest, kin
 def test_the_copy_keeps_to_its_rate_and_comes_out_equal(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
-    """At 1,500 rows a second, 4,500 rows take no less than two: chunks of 4,500 rows are cut for it."""
+    """At 1,500 rows a second, 4,500 rows take no less than two: the one chunk is cut for it."""
     fill(mariadb_db, 4500)
     limits = Limits(rate=1500, connections=1)
-    asked = Settings("move", mariadb_db.url, second_mariadb_db.url, limits=limits, chunk_rows=2250)
+    asked = Settings("move", mariadb_db.url, second_mariadb_db.url, limits=limits, chunk_rows=9000)
     begun = time.monotonic()
     Transfer(asked).run(snapshot_only=True)
     assert time.monotonic() - begun > 2
@@ -172,7 +172,7 @@ def test_the_copy_keeps_to_its_rate_and_comes_out_equal(
         truecopy.verify(mariadb_db.url, second_mariadb_db.url, tables=("items",)).verdict == "equal"
     )
     ((chunks,),) = second_mariadb_db.execute("SELECT COUNT(*) FROM truecopy_chunk")
-    assert chunks > 2
+    assert chunks > 1
 
 
 def test_a_lagging_replica_holds_up_the_work() -> None:
