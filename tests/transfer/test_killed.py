@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,7 +32,7 @@ def is_equal(source: Database, target: Database) -> bool:
     return truecopy.verify(source.url, target.url, tables=("items",)).verdict == "equal"
 
 
-def dump(database: Database) -> list[object]:
+def dump(database: Database) -> list[tuple[Any, ...]]:
     """Without anything of ours between."""
     return database.execute(
         "SELECT HEX(CONCAT_WS('|', id, code, name, price, made, note)) FROM items ORDER BY id"

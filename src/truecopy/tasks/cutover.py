@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from truecopy.tasks.file import Task
+from truecopy.tasks.transfer import chosen_verifiers
 from truecopy.transfer.cutover.settings import Callback, Commands, How
-
-_VERIFIERS = ("inline", "iterative", "checksum", "target")
 
 
 def cutover_settings(task: Task) -> How:
@@ -20,5 +19,5 @@ def cutover_settings(task: Task) -> How:
         reverse=asked.reverse,
         commands=Commands(commands.hold or "", commands.release or "", commands.switch or ""),
         callback=Callback(callback.url, callback.attempts, callback.timeout) if callback else None,
-        verify=tuple(name for name in _VERIFIERS if getattr(task.verify, name)),
+        verify=chosen_verifiers(task.verify),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from truecopy.model.errors import UsageError
 from truecopy.tasks.ends import Address
 from truecopy.tasks.file import Task
-from truecopy.tasks.sections import Throttle
+from truecopy.tasks.sections import Throttle, Verify
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.webhook import Hook
@@ -29,10 +29,18 @@ def transfer_settings(task: Task) -> Settings:
         delivery=task.delivery,
         consistency=task.consistency,
         ddl=task.ddl,
+        verify=chosen_verifiers(task.verify),
         limits=transfer_limits(task.throttle),
         hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,
+        chunk_rows=task.chunks.rows or 0,
         master=task.spark.master,
     )
+
+
+def chosen_verifiers(verify: Verify) -> tuple[str, ...]:
+    """The names of the verifiers that a task asks for."""
+    names = ("inline", "iterative", "checksum", "target")
+    return tuple(name for name in names if getattr(verify, name))
 
 
 def transfer_limits(throttle: Throttle) -> Limits:

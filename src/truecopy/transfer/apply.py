@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
+from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.model.change import DELETE, UPDATE
@@ -100,7 +101,7 @@ class Applying:
     def empty(self, target: Any, relation: Relation) -> None:
         """Takes every row out of a table, inside the open transaction."""
         table = table_sql(target.dialect, relation.tables[0])
-        target.execute(Statement(f"/* {self.annotation} */ DELETE FROM {table}"))
+        target.execute(Statement(f"{comment(self.annotation)}DELETE FROM {table}"))
 
     def _write_table(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
         """Deletes every key that was touched, then inserts those that are there: right for swaps, too."""
@@ -162,11 +163,11 @@ def shard_of(part: str) -> str:
     return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part
 
 
-def run_all(target: Any, statements: Sequence[str]) -> None:
+def run_all(target: Any, statements: Sequence[str], annotation: str) -> None:
     """Runs statements that define something, each for itself: most engines commit them at once anyhow."""
     for statement in statements:
         with transaction(target):
-            target.execute(Statement(statement))
+            target.execute(Statement(comment(annotation) + statement))
 
 
 def _has(rows: pa.Table, kind: str) -> bool:

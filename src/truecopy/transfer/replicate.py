@@ -304,7 +304,7 @@ class Replication:
             onto = cast(Any, target).describe(arrived.name)
             refuse_lost(target, mapping, onto, lost_columns(mapping, plan.source.columns, now))
             added = widen(target, mapping, now, onto, self._settings.ddl)
-            run_all(target, added)
+            run_all(target, added, self._settings.annotation)
             onto = cast(Any, target).describe(arrived.name)
         if not added:
             return plan

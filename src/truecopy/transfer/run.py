@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -53,6 +53,10 @@ from truecopy.transfer.mapped import copy_mapped
 from truecopy.transfer.pacing import Pace
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
 from truecopy.transfer.progress import Progress
+from truecopy.transfer.proof.chosen import Watch, open_verifiers
+from truecopy.transfer.proof.observed import AppliedByQuery
+from truecopy.transfer.proof.shrinking import ShrinkRules
+from truecopy.transfer.proof.verifier import Scene
 from truecopy.transfer.replicate import Replication
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
@@ -108,6 +112,7 @@ class Transfer:
         self._request = Request(settings.source, tables=settings.tables)
         self._seconds = self._verify_seconds = 0.0
         self._rules = settings.rules
+        self._applied = AppliedByQuery({})
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
@@ -127,8 +132,9 @@ class Transfer:
             )
             state, applied = SNAPSHOT, Counter[str]()
             replication: Replication | None = None
-            with steering.running(beside=not is_file):
+            with steering.running(beside=not is_file), ExitStack() as stack:
                 spark = spark_session(self._settings.master)
+                watch = stack.enter_context(self._watching(spark, plans, line))
                 if line.phase == SNAPSHOT:
                     steering.enter(SNAPSHOT)
                     self._copy(spark, source, plans, line, steering)
@@ -136,12 +142,16 @@ class Transfer:
                     steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
                     replication = self.replication(plans, line)
                     steering.enter(REPLAY)
-                    self._replicate(spark, replication, steering, once=True)
+                    self._replicate(spark, replication, steering, watch, once=True)
                     self._finish_tables(source, plans, line)
+                    watch.expect_shapes()
                     replication.replaying = False
                     steering.enter(REPLICATE)
-                    if not until_caught_up:
-                        self._replicate(spark, replication, steering, once=False)
+                    if until_caught_up:
+                        watch.look()
+                    else:
+                        with watch.beside():
+                            self._replicate(spark, replication, steering, watch, once=False)
                     state, applied = REPLICATE, replication.applied
         return RunReport(
             self._settings.task,
@@ -232,7 +242,7 @@ class Transfer:
         if found is not None:
             onto = introspects.describe(found)
             if added := self._widened(target, mapping, table, onto):
-                run_all(target, added)
+                run_all(target, added, self._settings.annotation)
                 onto = introspects.describe(found)
             return onto
         if not isinstance(target, Creates):
@@ -243,7 +253,7 @@ class Transfer:
             as_arriving(mapping, table) if is_mapped(mapping) else chosen_columns(mapping, table),
             name=mapping.target,
         )
-        run_all(target, target.create_table(named))
+        run_all(target, target.create_table(named), self._settings.annotation)
         for line in target.creation_warnings(named):
             self._listener.said(line)
         made = introspects.find(wanted)
@@ -372,6 +382,22 @@ class Transfer:
             chunks = Ledger(cast(Any, session), self._settings.task).chunks(name)
         return sum(chunk.copied or 0 for chunk in chunks)
 
+    @contextmanager
+    def _watching(
+        self, spark: SparkSession, plans: Mapping[str, TablePlan], line: TaskLine
+    ) -> Iterator[Watch]:
+        """The verifiers that the task asks for, from before the first write to the end of the run."""
+        (shard,) = Offset.parse(line.origin).marks
+        self._applied = AppliedByQuery({self._source: shard})
+        settings = self._settings
+        scene = Scene(settings.task, settings.annotation, plans, spark, self._applied)
+        watch = Watch(open_verifiers(scene, settings.verify, self._target, ShrinkRules()))
+        try:
+            watch.start(resumed=line.epoch > 1)
+            yield watch
+        finally:
+            watch.close()
+
     # Replicating
 
     def replication(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Replication:
@@ -382,7 +408,13 @@ class Transfer:
         return Replication(settings, self._target, plans, origins, line.epoch)
 
     def _replicate(
-        self, spark: SparkSession, replication: Replication, steering: Steering, *, once: bool
+        self,
+        spark: SparkSession,
+        replication: Replication,
+        steering: Steering,
+        watch: Watch,
+        *,
+        once: bool,
     ) -> None:
         """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""
         from pyspark.errors import StreamingQueryException
@@ -394,10 +426,11 @@ class Transfer:
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
             changes = read_changes(spark, self._request, start=start)
-            apply = steering.held(replication.apply, replication.applied)
+            apply = steering.held(watch.observed(replication.apply), replication.applied)
             writer = changes.writeStream.foreachBatch(apply)
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
+            self._applied.query = query
             try:
                 steering.follow(query)
             except StreamingQueryException:
@@ -416,7 +449,7 @@ class Transfer:
             if found is None or found.phase != REPLAY:
                 return
             if isinstance(target, Creates):
-                _make_indexes(cast(Introspects, source), target, plans)
+                _make_indexes(cast(Introspects, source), target, plans, self._settings.annotation)
             ledger.enter(REPLICATE, line.epoch)
 
     def _version(self, replication: Replication | None) -> dict[str, object] | None:
@@ -435,7 +468,9 @@ def _is_ordered(plan: TablePlan) -> bool:
     )
 
 
-def _make_indexes(source: Introspects, target: Any, plans: Mapping[str, TablePlan]) -> None:
+def _make_indexes(
+    source: Introspects, target: Any, plans: Mapping[str, TablePlan], annotation: str
+) -> None:
     """All indexes, and then the references between tables."""
     by_name = {plan.mapping.source: plan for plan in plans.values()}
     lacking = [
@@ -444,7 +479,7 @@ def _make_indexes(source: Introspects, target: Any, plans: Mapping[str, TablePla
     ]
     for make in (target.create_indexes, target.create_foreign_keys):
         for table in lacking:
-            run_all(target, make(table))
+            run_all(target, make(table), annotation)
 
 
 def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:

@@ -26,6 +26,7 @@ class Settings:
         exclude: Patterns of source tables to leave out.
         rules: What becomes of rows: routes, filters, transformers.
         ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
+        verify: The verifiers that watch the replication: `inline`, `iterative`, `target`.
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
         annotation: The mark on every statement that is written.
@@ -40,6 +41,7 @@ class Settings:
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW
     ddl: str = "additive"
+    verify: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     hook: Hook | None = None
     chunk_rows: int = 0

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.fingerprint import Digest
 from truecopy.stream.offset import Offset
-from truecopy.transfer.cutover.proof import TARGET, Proof
+from truecopy.transfer.cutover.proof import Proof
 from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.proof.chosen import TARGET
 from truecopy.verify.certificate import issue_certificate
 from truecopy.verify.options import Options
 from truecopy.verify.report import EQUAL, Report, TableReport

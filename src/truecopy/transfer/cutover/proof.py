@@ -10,14 +10,11 @@ from truecopy.model.fingerprint import Digest
 from truecopy.transfer.cutover.settings import How
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.checksum import all_digests, digest_mismatch
-from truecopy.transfer.proof.inline import InlineVerifier, IterativeVerifier
+from truecopy.transfer.proof.chosen import CHECKSUM, TARGET, open_verifiers
 from truecopy.transfer.proof.mapped import compare_mapped
 from truecopy.transfer.proof.shrinking import ShrinkRules
-from truecopy.transfer.proof.store import open_store
-from truecopy.transfer.proof.target_log import TargetVerifier
 from truecopy.transfer.proof.verifier import SHOWN, NotProven, Outcome, Scene, Verifier
 
-INLINE, ITERATIVE, CHECKSUM, TARGET = "inline", "iterative", "checksum", "target"
 WHOLE_ROWS = 200_000
 """Up to so many rows, whole tables are digested as well: it takes less than a second."""
 
@@ -46,15 +43,8 @@ class Prover:
 
     def __init__(self, scene: Scene, how: How, target: Endpoint) -> None:
         self._scene = scene
-        self._verifiers: list[Verifier] = []
-        wanted = [name for name in (ITERATIVE, INLINE) if name in how.verify]
         rules = ShrinkRules(max_downtime=how.max_downtime / 2)
-        if wanted or TARGET in how.verify:
-            store = open_store(scene.task, target.identity)
-            if TARGET in how.verify:
-                self._verifiers.append(TargetVerifier(scene, store, target))
-            kind = IterativeVerifier if wanted[:1] == [ITERATIVE] else InlineVerifier
-            self._verifiers.append(kind(scene, store, rules))
+        self._verifiers = open_verifiers(scene, how.verify, target, rules)
         rows = sum(plan.comparison.rows for plan in scene.plans.values())
         self._is_small = rows <= WHOLE_ROWS
         self._whole = CHECKSUM in how.verify or not self._verifiers or self._is_small

@@ -1,0 +1,96 @@
+"""The verifiers that a task asks for, beside its replication."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from truecopy.model.endpoint import Endpoint
+from truecopy.transfer.proof.background import Background
+from truecopy.transfer.proof.inline import InlineVerifier, IterativeVerifier
+from truecopy.transfer.proof.observed import Apply, observed
+from truecopy.transfer.proof.shrinking import ShrinkRules
+from truecopy.transfer.proof.store import open_store
+from truecopy.transfer.proof.target_log import TargetVerifier
+from truecopy.transfer.proof.verifier import NotProven, Scene, Verifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+INLINE, ITERATIVE, CHECKSUM, TARGET = "inline", "iterative", "checksum", "target"
+ROUNDS = 30
+
+
+def open_verifiers(
+    scene: Scene, wanted: Collection[str], target: Endpoint, rules: ShrinkRules
+) -> list[Verifier]:
+    """Those that hear of changes; a checksum is taken at the cutover alone.
+
+    The target verifier comes first, since the rows that it hears of go into the store that the other looks at.
+    """
+    if not {INLINE, ITERATIVE, TARGET}.intersection(wanted):
+        return []
+    store = open_store(scene.task, target.identity)
+    found: list[Verifier] = [TargetVerifier(scene, store, target)] if TARGET in wanted else []
+    kind = IterativeVerifier if ITERATIVE in wanted else InlineVerifier
+    return [*found, kind(scene, store, rules)]
+
+
+class Watch:
+    """The verifiers of a run: they hear of every batch, and look at rows beside it.
+
+    What one of them has found fails the batch that comes next.
+    """
+
+    def __init__(self, verifiers: Sequence[Verifier]) -> None:
+        self._verifiers = verifiers
+        self._beside: list[Background] = []
+
+    def start(self, *, resumed: bool) -> None:
+        for verifier in self._verifiers:
+            verifier.start(resumed=resumed)
+
+    def observed(self, apply: Apply) -> Apply:
+        """For `foreachBatch`."""
+        if not self._verifiers:
+            return apply
+        heard = observed(apply, self._verifiers)
+
+        def apply_watched(batch: DataFrame, number: int) -> None:
+            for background in self._beside:
+                background.check()
+            heard(batch, number)
+
+        return apply_watched
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Looks at rows again and again while the block runs; begin it when the copy is complete."""
+        with ExitStack() as stack:
+            self._beside = [stack.enter_context(Background(one)) for one in self._verifiers]
+            yield
+        for background in self._beside:
+            background.check()
+
+    def look(self) -> None:
+        """Looks at the rows that changed, until none is left or no fewer are; raises what is wrong for sure."""
+        for verifier in self._verifiers:
+            left = -1
+            for _ in range(ROUNDS):
+                outcome = verifier.work()
+                if outcome.found:
+                    raise NotProven(outcome)
+                if outcome.waiting in (0, left):
+                    break
+                left = outcome.waiting
+
+    def expect_shapes(self) -> None:
+        """The target's tables are as we have just made them."""
+        for verifier in self._verifiers:
+            if isinstance(verifier, TargetVerifier):
+                verifier.expect_shapes()
+
+    def close(self) -> None:
+        for verifier in self._verifiers:
+            verifier.close()
