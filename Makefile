@@ -74,6 +74,7 @@ soak: setup servers ## The tests that take long
 bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok or short
 	$(BIN)/python -m bench.verify
 	$(BIN)/python -m bench.stream
+	$(BIN)/python -m bench.transfer
 
 ##@ Publish
 

@@ -80,6 +80,11 @@ def filled_servers(small: int, large: int) -> Iterator[Pairs]:
         )
 
 
+def fill_table(database: Database, name: str, rows: int) -> None:
+    """Makes one such table; the same number of rows is the same table on every server."""
+    _fill(database, _table(name, _generated(rows)))
+
+
 def _fill(database: Database, statements: Sequence[str]) -> None:
     database.execute("; ".join([_LOAD, *statements]))
 

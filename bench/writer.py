@@ -12,7 +12,7 @@ import pymysql
 
 from truecopy.model.endpoint import parse_endpoint
 
-_FIRST = 10_000_000
+FIRST = 10_000_000
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
             ahead = begun + number / rate - time.monotonic()
             if ahead > 0:
                 time.sleep(ahead)
-            row = _FIRST + number, number, "c" * 119, f"{time.time():.6f}"
+            row = FIRST + number, number, "c" * 119, f"{time.time():.6f}"
             cursor.execute("INSERT INTO t VALUES (%s, %s, %s, %s)", row)
     connection.close()
 
