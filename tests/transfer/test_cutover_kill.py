@@ -10,13 +10,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
-from tests.transfer.cutting import Load, application, dump, fill, is_equal
+from tests.transfer.cutting import (
+    Load,
+    application,
+    cut_over,
+    dump,
+    fill,
+    is_equal,
+    started,
+    switch_back,
+)
+from truecopy.model.errors import UsageError
+from truecopy.transfer.cutover.standing import standing
+from truecopy.transfer.run import Transfer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STEPS = (
     "holding",
@@ -56,17 +72,13 @@ main()
 """
 
 
-@pytest.fixture
-def task_file(mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path) -> Path:
-    fill(mariadb_db)
-    file = tmp_path / "shop.yaml"
+def write_task(folder: Path, source: Database, target: Database, more: str = "") -> Path:
+    file = folder / "shop.yaml"
     file.write_text(
-        f"task: shop\nsource: {mariadb_db.url}\ntarget: {second_mariadb_db.url}\n"
-        "cutover: {max-lag: 20s, max-downtime: 30s}\n",
+        f"task: shop\nsource: {source.url}\ntarget: {target.url}\n"
+        f"cutover: {{{more}max-lag: 20s, max-downtime: 60s}}\n",
         encoding="utf-8",
     )
-    ended = program("run", str(file), "--until-caught-up")
-    assert ended.code == 0, ended.err
     return file
 
 
@@ -78,53 +90,68 @@ def killed_at(step: str, *arguments: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_after_a_step(
-    task_file: Path, mariadb_db: Database, second_mariadb_db: Database, step: str
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    tmp_path: Path,
+    step: str,
 ) -> None:
-    """Then the same command again: finished, or rolled back, and equal."""
+    """Then the same command again: writers were let in and it began anew, or it finished; and both are equal."""
+    fill(mariadb_db)
+    settings = started(mariadb_db, second_mariadb_db, "shop")
+    said: list[str] = []
     with application(mariadb_db) as app, Load(app, 50).running():
-        assert killed_at(step, "cutover", str(task_file)) == -signal.SIGKILL
-        if step != "holding":
-            time.sleep(1)
-            assert not app.can_write()
-        refused = program("run", str(task_file), "--until-caught-up")
-        assert refused.code == 2
-        assert "under way" in refused.err
-        again = program("cutover", str(task_file), "--json", "--no-wait")
-        assert again.code == 0, again.err
-        assert again.document["state"] == "switched"
-        assert ("finishing it" if step in ("switching", "let in") else "let in again") in again.err
+        file = write_task(tmp_path, mariadb_db, second_mariadb_db)
+        assert killed_at(step, "cutover", str(file)) == -signal.SIGKILL
+        assert app.can_write() == (step == "holding")
+        with pytest.raises(UsageError, match="under way"):
+            standing(settings)
+        with pytest.raises(UsageError, match="under way"):
+            Transfer(settings).run(until_caught_up=True)
+        report = cut_over(settings, said=said.append)
+        assert report.state == "switched", report.reason
         assert not app.can_write()
+    expected = "finishing it" if step in ("switching", "let in") else "writers were let in again"
+    assert any(expected in line for line in said)
     assert is_equal(mariadb_db, second_mariadb_db)
-    with application(second_mariadb_db) as new:
-        new.execute("DELETE FROM orders WHERE id < 20")
-        back = program("switch-back", str(task_file), "--json", "--no-wait")
-        assert back.code == 0, back.err
+    Transfer(standing(settings)).run(until_caught_up=True)
     assert is_equal(mariadb_db, second_mariadb_db)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["held", "turned", "switching", "let in"])
 def test_a_switch_back_is_killed(
-    task_file: Path, mariadb_db: Database, second_mariadb_db: Database, step: str
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    tmp_path: Path,
+    step: str,
 ) -> None:
+    fill(mariadb_db)
+    settings = started(mariadb_db, second_mariadb_db, "shop")
     with application(mariadb_db) as old, application(second_mariadb_db) as new:
-        assert program("cutover", str(task_file)).code == 0
+        assert cut_over(settings).state == "switched"
         new.execute("DELETE FROM orders WHERE id < 20")
-        assert killed_at(step, "switch-back", str(task_file)) == -signal.SIGKILL
-        assert program("run", str(task_file), "--until-caught-up").code == 2
-        back = program("switch-back", str(task_file), "--json", "--no-wait")
-        assert back.code == 0, back.err
+        file = write_task(tmp_path, mariadb_db, second_mariadb_db)
+        assert killed_at(step, "switch-back", str(file)) == -signal.SIGKILL
+        with pytest.raises(UsageError, match="under way"):
+            standing(settings)
+        report = switch_back(settings)
+        assert report.state == "switched", report.reason
         assert old.can_write()
         assert not new.can_write()
         old.execute("DELETE FROM orders WHERE id < 30")
-        assert program("run", str(task_file), "--until-caught-up").code == 0
+        Transfer(standing(settings)).run(until_caught_up=True)
     assert is_equal(mariadb_db, second_mariadb_db)
 
 
 @pytest.mark.slow
 def test_under_load_with_a_run_that_steps_aside(
-    task_file: Path, mariadb_db: Database, second_mariadb_db: Database
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
+    fill(mariadb_db)
+    started(mariadb_db, second_mariadb_db, "shop")
+    task_file = write_task(tmp_path, mariadb_db, second_mariadb_db)
     with application(mariadb_db) as app, Load(app, 300).running() as load:
         with ended_at_last(start("run", str(task_file))) as running:
             time.sleep(15)
@@ -145,13 +172,13 @@ def test_under_load_with_a_run_that_steps_aside(
 
 @pytest.mark.slow
 def test_signals_are_refused_and_a_rollback_replicates_on(
-    task_file: Path, mariadb_db: Database, second_mariadb_db: Database
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
     """A command that takes its time holds the cutover up while it is told to stop."""
-    text = task_file.read_text().replace(
-        "max-lag", "commands: {switch: 'sleep 4; exit 1'}, max-lag"
-    )
-    task_file.write_text(text, encoding="utf-8")
+    fill(mariadb_db)
+    started(mariadb_db, second_mariadb_db, "shop")
+    failing = "commands: {switch: 'sleep 4; exit 1'}, "
+    task_file = write_task(tmp_path, mariadb_db, second_mariadb_db, failing)
     with (
         application(mariadb_db) as app,
         ended_at_last(start("cutover", str(task_file), "--json")) as running,
