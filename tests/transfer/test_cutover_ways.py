@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 import pytest
 
+import truecopy
 from tests.servers import Database
 from tests.transfer.cutting import (
     HOW,
@@ -24,9 +27,13 @@ from tests.transfer.cutting import (
     started,
     switch_back,
 )
+from truecopy.model.errors import UsageError
 from truecopy.model.secret import Secret
 from truecopy.transfer.cutover.settings import Callback, Commands
+from truecopy.transfer.cutover.standing import standing
 from truecopy.transfer.cutover.state import HELD
+from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,3 +157,28 @@ def test_postgresql_gives_rights_back_after_a_rollback(
         assert dump(postgres_db) == dump(mariadb_db)
         assert app.can_write()
         app.execute("INSERT INTO orders (code, total) VALUES ('next', 3)")
+
+
+@pytest.mark.slow
+def test_by_hand_from_a_file_to_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """SQLite cannot hold writers off, and DuckDB cannot tell its changes: both is said, and can be done without."""
+    source, target = tmp_path / "old.db", tmp_path / "new.duckdb"
+    with sqlite3.connect(source) as old:
+        old.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        old.executemany("INSERT INTO notes VALUES (?, ?)", [(n, f"note {n}") for n in range(1, 51)])
+    duckdb.connect(str(target)).close()
+    settings = Settings("files", f"sqlite:///{source}", f"duckdb:///{target}", consistency="table")
+    Transfer(settings).run(until_caught_up=True)
+    with sqlite3.connect(source) as old:
+        old.execute("DELETE FROM notes WHERE id > 40")
+    old.close()
+    with pytest.raises(UsageError, match="cannot hold writers off"):
+        cut_over(settings)
+    with pytest.raises(UsageError, match="no way back"):
+        cut_over(settings, replace(HOW, lock="none"))
+    report = cut_over(settings, replace(HOW, lock="none", reverse=False))
+    assert report.state == "switched", report.reason
+    assert any("by hand" in line for line in report.said)
+    assert truecopy.verify(settings.source, settings.target, tables=("notes",)).verdict == "equal"
+    with pytest.raises(UsageError, match="without a way back"):
+        standing(settings)

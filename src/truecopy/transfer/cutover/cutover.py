@@ -212,21 +212,21 @@ class Cutover:
                 self._prepare_back()
 
     def _prepare_back(self) -> None:
-        self._back = self._stack.enter_context(KeyspaceStream(self._back_request))
-        hint = "(cutover.reverse: false cuts over without a way back)"
-        if lines := self._back.missing():
-            raise CannotFinish(f"there would be no way back: {'; '.join(lines)} {hint}")
-        self._back.current()  # whatever has to be made for it, such as a slot, is made now
+        """The target must be able to tell its changes, and the source to take them."""
+        other = Steps(self._source, self._other.task)
         try:
+            self._back = self._stack.enter_context(KeyspaceStream(self._back_request))
+            if lines := self._back.missing():
+                raise CannotFinish("; ".join(lines))
+            self._back.current()  # whatever has to be made for it, such as a slot, is made now
             with pool.lease(self._source) as source:
                 Ledger(cast(Any, source), self._other.task).create()
-            other = Steps(self._source, self._other.task)
             other.create()
-            found = other.find()
         except TruecopyError as error:
-            raise CannotFinish(
-                f"there would be no way back, since {self._source} cannot be written to: {error} {hint}"
+            raise UsageError(
+                f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
             ) from None
+        found = other.find()
         if found is not None and found.name == state.SWITCHED:
             self._facts.opens = {
                 name: found.detail[name] for name in ("way", "before") if name in found.detail
