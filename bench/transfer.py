@@ -25,7 +25,7 @@ if not __package__:  # run by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import truecopy
-from bench.backlog import TABLE, log_position, make_backlog, seconds_of_replica
+from bench.backlog import TABLE, LogPosition, log_position, make_backlog, seconds_of_replica
 from bench.copies import Copy, copy, dump_and_load, empty, peak_of_fresh_driver, settings_of
 from bench.figures import Figure, at_least, at_most, exactly, print_figures
 from bench.tables import BUFFER_POOL, fill_table
@@ -165,12 +165,13 @@ def large_figures(here: Places, small_seconds: float) -> list[Figure]:
 def backlog_figures(here: Places) -> list[Figure]:
     """Changes that were made while nobody read them, beside MariaDB's own replication."""
     say("a backlog of changes")
+    start = log_position(here.small)
     copy(here.small, here.mariadb)
+    here.small.execute(f"UPDATE {TABLE} SET k = k + 1 WHERE id <= 1000")
+    replicate(here, start)  # warms up
     start = log_position(here.small)
     changes = make_backlog(here.small, here.rows)
-    run = Transfer(settings_of(here.small, here.mariadb)).run
-    ours = seconds_of(partial(run, until_caught_up=True))
-    theirs = seconds_of_replica(here.small, here.replica, start)
+    ours, theirs = replicate(here, start)
     require_equal(here.small, here.mariadb)
     require_equal(here.small, here.replica)
     return [
@@ -178,6 +179,13 @@ def backlog_figures(here: Places) -> list[Figure]:
         Figure("replica_changes_per_second", changes / theirs),
         Figure("replicate_changes", changes),
     ]
+
+
+def replicate(here: Places, start: LogPosition) -> tuple[float, float]:
+    """Seconds to the end of the log: of a run that goes on where the last one ended, and of the replica."""
+    run = Transfer(settings_of(here.small, here.mariadb)).run
+    ours = seconds_of(partial(run, until_caught_up=True))
+    return ours, seconds_of_replica(here.small, here.replica, start)
 
 
 def cutover_figures(here: Places) -> list[Figure]:
