@@ -319,3 +319,19 @@ def test_tables_that_cannot_be_followed_are_refused(
         heap = Relation(session.endpoint, (table.name,), table.columns, (table.columns[0].type,), 0)
         with pytest.raises(UsageError, match="MyISAM no snapshots"):
             cast(ReadsAtPosition, session).require_position(heap)
+
+
+def test_a_key_that_the_log_does_not_have_is_refused(
+    spark: SparkSession, postgres_db: Database, mariadb_db: Database
+) -> None:
+    """A unique index is a key for reading rows; PostgreSQL logs no update of such a table."""
+    postgres_db.execute("CREATE TABLE items (id INT NOT NULL UNIQUE, name TEXT)")
+    postgres_db.execute("INSERT INTO items VALUES (1, 'a')")
+    with pytest.raises(UsageError, match="items is not streamed"):
+        Transfer(Settings("keyed", postgres_db.url, mariadb_db.url)).run(until_caught_up=True)
+    assert (
+        postgres_db.execute(
+            "SELECT 1 FROM pg_replication_slots WHERE database = current_database()"
+        )
+        == []
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +44,7 @@ from truecopy.spark import session as spark_session
 from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
+from truecopy.stream.removal import remove
 from truecopy.stream.request import Request
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
@@ -121,7 +122,7 @@ class Transfer:
             # Not held open: a file must be free when workers write to it.
             with pool.lease(self._target) as target:
                 plans = self.prepare(source, target)
-                line = self._claim(target)
+                line = self._claim(target, plans)
                 is_file = target.driver_local
             steering = Steering(
                 self._settings,
@@ -270,19 +271,26 @@ class Transfer:
             return []
         return widen(target, mapping, table, onto, self._settings.ddl)
 
-    def _claim(self, target: Session) -> TaskLine:
+    def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
         ledger = Ledger(cast(Any, target), self._settings.task)
         if ledger.find() is None:
             with KeyspaceStream(self._request) as stream:
                 if lines := stream.missing():
                     raise CannotFinish("; ".join(lines))
-                origin = stream.visible().plain()
+                warnings = stream.warnings()
+                lost = [line for line in warnings if _is_about(line, plans)]
+                origin = stream.visible().plain() if not lost else {}
+            if lost:
+                remove(self._request)
+                raise UsageError(lost[0])
+            for line in warnings:
+                self._listener.said(line)
         else:
             origin = {}
         require_no_cutover(self._target, self._settings.task)
-        line = ledger.claim(origin)
+        claimed = ledger.claim(origin)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
-        return line
+        return claimed
 
     # Copying
 
@@ -466,6 +474,11 @@ def _is_ordered(plan: TablePlan) -> bool:
         and plan.read.key_width > 0
         and all(column.order for column in plan.read.key)
     )
+
+
+def _is_about(warning: str, plans: Iterable[str]) -> bool:
+    """Whether a stream warns of a table of ours that it does not carry: its changes would be lost."""
+    return any(warning.startswith(f"{name} is not ") for name in plans)
 
 
 def _make_indexes(
