@@ -6,7 +6,7 @@ import io
 import re
 import ssl
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -200,8 +200,22 @@ class MySQL(RelationalSession):
                 raise explain_error(error, self.endpoint) from None
 
     def begin(self) -> None:
+        if self._reads_committed:
+            self.execute(Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
         for line in self.transaction_start:
             self.execute(Statement(line))
+
+    @cached_property
+    def _reads_committed(self) -> bool:
+        """Whether writers may do without locks on gaps, by which those of different rows would deadlock.
+
+        A server that logs statements needs these locks, and refuses to write without them.
+        """
+        try:
+            ((logs, form),) = self.fetch(Statement("SELECT @@log_bin, @@binlog_format"))
+        except TruecopyError:
+            return False
+        return not int(logs) or str(form).upper() != "STATEMENT"
 
     def commit(self) -> None:
         self._connection.commit()
