@@ -109,13 +109,17 @@ class Replication:
 
     def apply(self, batch: DataFrame, _: int) -> None:
         """What `foreachBatch` calls."""
+        from pyspark.sql import functions as F
+
         batch = batch.persist()
         try:
-            carried = self._carried(batch)
-            truncated = carried.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
-            cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
-            for piece, is_truncating in _pieces(carried, cuts):
-                (self._apply_truncating if is_truncating else self._apply)(piece)
+            news = self._not_copied(batch)
+            facts = self._carried(_facts(news))
+            carried = news.where(F.col("table").isin(list(self._plans)))
+            if any(fact["kind"] == TRUNCATE for fact in facts):
+                self._apply_pieces(carried)
+            elif facts:
+                self._apply(carried, facts)
             if time.monotonic() - self._settled_at > SETTLE_SECONDS:
                 self.settle()
         except TruecopyError as error:
@@ -124,10 +128,15 @@ class Replication:
         finally:
             batch.unpersist()
 
-    def _apply(self, batch: DataFrame) -> None:
-        facts = _facts(batch)
-        if not facts:
-            return
+    def _apply_pieces(self, batch: DataFrame) -> None:
+        """A batch in which tables are emptied."""
+        truncated = batch.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
+        cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
+        for piece, is_truncating in _pieces(batch, cuts):
+            if facts := _facts(piece):
+                (self._apply_truncating if is_truncating else self._apply)(piece, facts)
+
+    def _apply(self, batch: DataFrame, facts: Sequence[Any]) -> None:
         changes = self._changes(batch, facts)
         work = self._work(facts)
         effect = net_effect(changes, left_out=any(fact["left_out"] for fact in facts))
@@ -143,12 +152,11 @@ class Replication:
             self._progress[part] = work.ends[shard_of(part)]
         self._reached |= work.ends
 
-    def _apply_truncating(self, batch: DataFrame) -> None:
+    def _apply_truncating(self, batch: DataFrame, facts: Sequence[Any]) -> None:
         """One transaction of the source that empties tables: one transaction of the target for all parts.
 
         Rows of an emptied table are in many parts, so that no part alone could do it.
         """
-        facts = _facts(batch)
         changes = self._changes(batch, facts)
         work = self._work(facts)
         emptied = _emptied(batch)
@@ -210,26 +218,35 @@ class Replication:
             replaying=self.replaying,
         )
 
-    def _carried(self, batch: DataFrame) -> DataFrame:
-        """The changes of the task's tables; one that it should carry and does not know is told."""
-        from pyspark.sql import functions as F
-
-        known = F.col("table").isin(list(self._plans))
-        for row in batch.where(~known).select("table", "position").distinct().limit(1000).collect():
-            schema, _, table = row["table"].rpartition(".")
+    def _carried(self, facts: Sequence[Any]) -> list[Any]:
+        """The facts about the task's tables; one that it should carry and does not know is told."""
+        for fact in facts:
+            if fact["table"] is None or fact["table"] in self._plans:
+                continue
+            schema, _, table = fact["table"].rpartition(".")
             if self._settings.wants(TableName(schema or None, table)):
                 raise CannotFinish(
-                    f"{row['table']} has changes at {row['position']} and was not there when {self._settings.task}"
-                    " began: exclude it, or start the task anew"
+                    f"{fact['table']} has changes at {fact['last']['position']} and was not there when"
+                    f" {self._settings.task} began: exclude it, or start the task anew"
                 )
-        carried = batch.where(known)
+        known = [fact for fact in facts if fact["table"] in self._plans]
+        for fact in known:
+            if fact["kind"] == INSERT and fact["left_out"]:
+                raise CannotFinish(
+                    f"a key of {fact['table']} was changed at or before {fact['last']['position']}, and the log left"
+                    f" out long values of the row: ALTER TABLE {fact['table']} REPLICA IDENTITY FULL on the source,"
+                    " and copy the table anew"
+                )
+        return known
+
+    def _not_copied(self, batch: DataFrame) -> DataFrame:
+        """Without what the copy of a table without a key has seen: it must not come again."""
         copied_at = {
             table: position
             for table, position in self._copied_at.items()
             if not any(_contains(reached, position) for reached, _ in self._reached.values())
         }
-        # What the copy of a table without a key has seen must not come again.
-        return carried.where(_news(copied_at)("table", "position")) if copied_at else carried
+        return batch.where(_news(copied_at)("table", "position")) if copied_at else batch
 
     def _changes(self, batch: DataFrame, facts: Sequence[Any]) -> DataFrame:
         """Changes of the target's rows, each with the part that it belongs to."""
@@ -343,15 +360,7 @@ def _facts(batch: DataFrame) -> list[Any]:
 
     last = F.max(F.struct("commit_order", "position", "committed_at")).alias("last")
     left_out = F.max(F.coalesce(F.size("unchanged") > 0, F.lit(False))).alias("left_out")
-    facts = batch.groupBy("shard", "table", "schema_id", "kind").agg(last, left_out).collect()
-    for fact in facts:
-        if fact["kind"] == INSERT and fact["left_out"]:
-            raise CannotFinish(
-                f"a key of {fact['table']} was changed at or before {fact['last']['position']}, and the log left out"
-                f" long values of the row: ALTER TABLE {fact['table']} REPLICA IDENTITY FULL on the source, and copy"
-                " the table anew"
-            )
-    return facts
+    return batch.groupBy("shard", "table", "schema_id", "kind").agg(last, left_out).collect()
 
 
 def _emptied(batch: DataFrame) -> dict[str, int]:
