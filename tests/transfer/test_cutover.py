@@ -95,6 +95,9 @@ def test_a_difference_lets_writers_in_again(
         assert (report.state, report.exit_code) == ("rolled-back", 3)
         assert "notes" in report.reason
         assert app.can_write()
+        # Before writers are locked out, it is found as well.
+        again = cut_over(settings)
+        assert (again.state, again.downtime_seconds) == ("rolled-back", 0.0)
         # The task goes on, and once the row is right again, so does the cutover.
         app.execute("UPDATE notes SET body = 'right' WHERE id = 3")
         Transfer(standing(settings)).run(until_caught_up=True)

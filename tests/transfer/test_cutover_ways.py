@@ -132,7 +132,7 @@ def test_postgresql_gives_rights_back_after_a_rollback(
     rights = (
         "SELECT relname, relacl::text FROM pg_class WHERE relname IN ('orders', 'notes') ORDER BY 1"
     )
-    with application(postgres_db) as app:
+    with application(postgres_db) as app, application(mariadb_db):
         before = [(n, sorted(acl.strip("{}").split(","))) for n, acl in postgres_db.execute(rights)]
         settings = started(postgres_db, mariadb_db)
 
@@ -151,12 +151,17 @@ def test_postgresql_gives_rights_back_after_a_rollback(
         assert report.state == "switched", report.reason
         assert not app.can_write()
         assert dump(postgres_db) == dump(mariadb_db)
+        assert not postgres_db.execute(
+            "SELECT 1 FROM pg_replication_slots WHERE database = current_database()"
+        )
         mariadb_db.execute("INSERT INTO orders (code, total) VALUES ('new', 3)")
         returned = switch_back(settings)
         assert returned.state == "switched", returned.reason
         assert dump(postgres_db) == dump(mariadb_db)
         assert app.can_write()
         app.execute("INSERT INTO orders (code, total) VALUES ('next', 3)")
+        Transfer(standing(settings)).run(until_caught_up=True)
+        assert dump(postgres_db) == dump(mariadb_db)
 
 
 @pytest.mark.slow

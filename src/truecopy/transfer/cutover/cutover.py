@@ -8,8 +8,8 @@ it and begins anew, or, from `SWITCHING` on, finishes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ from truecopy.transfer.cutover.writers import (
 )
 from truecopy.transfer.ledger import Ledger, Overtaken, TaskLine
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
-from truecopy.transfer.proof.verifier import Scene
+from truecopy.transfer.proof.verifier import NotProven, Scene
 from truecopy.transfer.run import REPLICATE, Listener, Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.webhook import CUTOVER, Webhook
@@ -124,6 +124,7 @@ class Cutover:
         self._forth = forth
         self._source: Endpoint = parse_endpoint(settings.source)
         self._target: Endpoint = parse_endpoint(settings.target)
+        self._request = Request(settings.source, tables=settings.tables)
         self._hooks = Hooks(how, settings.task, "back" if is_back(settings) else "forth")
         self._webhook = Webhook(settings.hook, settings.task, self._said)
         self._stack = ExitStack()
@@ -157,10 +158,13 @@ class Cutover:
             self._undo(left)
         self._prepare(rehearse)
         self._follow()
-        self._catch_up()
-        self._prover.shrink()
-        self._catch_up()
-        self._prover.work()
+        try:
+            self._catch_up()
+            self._prover.shrink()
+            self._catch_up()
+            self._prover.work()
+        except NotProven as error:
+            return self._roll_back(error)
         with refusing_signals(self._said):
             try:
                 self._prove()
@@ -201,9 +205,7 @@ class Cutover:
             require_possible(way, self._how)
         self._writers = self._writers_of(self._here, way)
         self._facts.way = way
-        self._stream = self._stack.enter_context(
-            KeyspaceStream(Request(self._settings.source, tables=self._settings.tables))
-        )
+        self._stream = self._stack.enter_context(KeyspaceStream(self._request))
         if lines := self._stream.missing():
             raise CannotFinish("; ".join(lines))
         if self._how.reverse:
@@ -236,15 +238,12 @@ class Cutover:
         spark = spark_session(self._settings.master)
         replication = self._transfer.replication(self._plans, self._line)
         replication.replaying = False
-        shard = Request(self._settings.source).name
-        applied = AppliedByQuery({self._source: shard})
+        applied = AppliedByQuery({self._source: self._request.name})
         scene = Scene(self._settings.task, self._settings.annotation, self._plans, spark, applied)
         self._prover = Prover(scene, self._how, self._target)
         self._stack.callback(self._prover.close)
         self._prover.start()
-        self._following = self._stack.enter_context(
-            Following(Request(self._settings.source, tables=self._settings.tables), replication)
-        )
+        self._following = self._stack.enter_context(Following(self._request, replication))
         self._following.start(spark, observed(replication.apply, self._prover.verifiers))
         applied.query = self._following.query
 
@@ -341,6 +340,7 @@ class Cutover:
             if self._back is not None and not changes_after(
                 self._back, Offset.parse(self._facts.origin), self._facts.returns
             ):
+                self._lock_again()
                 return self._roll_back(error)
             raise CannotFinish(
                 f"writers may have been let into {self._target}, but not for sure: {error}; truecopy"
@@ -350,17 +350,31 @@ class Cutover:
 
     def _let_in(self) -> None:
         """Writers into the new side. What was locked there, when it was the old one, is opened first."""
-        way = self._facts.opens.get("way", NONE)
-        if way not in (NONE, COMMAND, CALLBACK):  # whose part is the switch
-            tables = [plan.target.tables[0] for plan in self._plans.values()]
-            with pool.lease(self._target) as target:
-                opened = writers_of(target, way, tables, self._hooks)
-                opened.release(self._facts.opens.get("before", {}))
+        with self._locked_before() as (writers, before):
+            writers.release(before)
         self._hooks.call(SWITCH, self._how.max_downtime, required=False)
         self._downtime.end()
 
+    def _lock_again(self) -> None:
+        with self._locked_before() as (writers, before):
+            writers.hold(before, self._how.max_downtime)
+
+    @contextmanager
+    def _locked_before(self) -> Iterator[tuple[Writers, Mapping[str, Any]]]:
+        """The writers of the new side, as the last switch left them."""
+        way = self._facts.opens.get("way", NONE)
+        if way in (COMMAND, CALLBACK):  # theirs is the switch itself
+            way = NONE
+        tables = [plan.target.tables[0] for plan in self._plans.values()]
+        with pool.lease(self._target) as target:
+            yield (
+                writers_of(target, way, tables, self._hooks),
+                self._facts.opens.get("before", {}),
+            )
+
     def _switched(self) -> CutoverReport:
         self._notes.append(self._writers.leave())
+        self._stop_reading()
         if self._facts.origin:
             # From here on the task goes the other way, and its last cutover in that direction is history.
             Steps(self._source, self._other.task).forget()
@@ -371,6 +385,14 @@ class Cutover:
         self._enter(state.SWITCHED)
         self._tell(state.SWITCHED)
         return self._report(state.SWITCHED)
+
+    def _stop_reading(self) -> None:
+        """Nothing is read from the old side any more: a slot that was left there would hold its log for ever."""
+        if self._following is not None:
+            self._following.stop()
+            self._stream.close()
+        with suppress(TruecopyError):
+            remove(self._request)
 
     def _end_rehearsal(self) -> CutoverReport:
         self._downtime.end()
@@ -442,8 +464,7 @@ class Cutover:
             f"an earlier {self._command} of {self._settings.task} ended at {left.name}: finishing it"
         )
         assert self._facts.final is not None
-        request = Request(self._settings.source, tables=self._settings.tables)
-        with KeyspaceStream(request) as stream:
+        with KeyspaceStream(self._request) as stream:
             late = changes_after(stream, self._facts.final, self._plans)
         if late:
             self._notes.append(
