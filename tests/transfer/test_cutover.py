@@ -123,6 +123,25 @@ def test_a_write_that_passes_the_lock_is_found(
         assert app.can_write()
 
 
+@pytest.mark.slow
+def test_a_rehearsal_leaves_nothing_that_looks_rogue(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """AUTO_INCREMENT is set by a statement that the target's log keeps, with our mark."""
+    fill(mariadb_db, 50)
+    verify = ("inline", "target")
+    settings = Settings("cut", mariadb_db.url, second_mariadb_db.url, verify=verify)
+    Transfer(settings).run(until_caught_up=True)
+    how = replace(HOW, verify=verify)
+    with application(mariadb_db) as app:
+        assert cut_over(settings, how, rehearse=True).state == "rehearsed"
+        app.execute("UPDATE notes SET body = 'later'")
+        Transfer(settings).run(until_caught_up=True)
+        report = cut_over(settings, how)
+        assert report.state == "switched", report.reason
+    assert is_equal(mariadb_db, second_mariadb_db)
+
+
 def test_what_cannot_be_cut_over_is_refused(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

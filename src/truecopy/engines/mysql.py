@@ -257,13 +257,14 @@ class MySQL(RelationalSession):
     def creation_warnings(self, table: Table) -> list[str]:
         return mysql_create.warnings(self._server, table)
 
-    def set_sequences(self, table: Table) -> list[str]:
+    def set_sequences(self, table: Table, annotation: str | None = None) -> list[str]:
         """AUTO_INCREMENT follows the rows; only numbers that the source gave beyond them are missing."""
         found = self.find(str(table.name))
         if found is None or table.next_number is None or not self.describe(found).numbered:
             return []
         statement = mysql_create.numbering_sql(self.dialect, found, table.next_number)
-        self.execute(Statement(statement))
+        mark = f"/* {annotation} */ " if annotation else ""
+        self.execute(Statement((mark + statement).replace("%", "%%")))
         return [statement]
 
     def require_position(self, relation: Relation) -> None:

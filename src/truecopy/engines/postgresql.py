@@ -195,7 +195,7 @@ class PostgreSQL(RelationalSession):
     def creation_warnings(self, table: Table) -> list[str]:
         return postgresql_create.warnings(table, self._knows_type)
 
-    def set_sequences(self, table: Table) -> list[str]:
+    def set_sequences(self, table: Table, annotation: str | None = None) -> list[str]:  # noqa: ARG002 - not logged
         found = self.find(str(table.name))
         columns = self.describe(found).numbered if found else ()
         last = table.next_number - 1 if table.next_number and len(columns) == 1 else 0

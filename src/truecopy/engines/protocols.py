@@ -287,8 +287,11 @@ class Creates(Protocol):
 class SetsSequences(Protocol):
     """Numbers rows by itself."""
 
-    def set_sequences(self, table: Table) -> list[str]:
-        """Makes each column's next number larger than all that are there; gives what was run."""
+    def set_sequences(self, table: Table, annotation: str | None = None) -> list[str]:
+        """Makes each column's next number larger than all that are there; gives what was run.
+
+        `annotation` marks the statement, where the database's log would keep it.
+        """
         ...
 
 

@@ -295,7 +295,8 @@ class Cutover:
                 return
             for plan in self._plans.values():
                 table = cast(Introspects, source).describe(plan.mapping.source)
-                target.set_sequences(replace(table, name=plan.target.tables[0]))
+                named = replace(table, name=plan.target.tables[0])
+                target.set_sequences(named, annotation=self._settings.annotation)
 
     def _evidence(self, proof: Proof, final: Offset, began_at: float) -> Evidence:
         with pool.lease(self._target) as target:
