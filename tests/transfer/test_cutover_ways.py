@@ -38,6 +38,8 @@ from truecopy.transfer.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def orchestra(fail: str = "") -> Iterator[tuple[str, list[str]]]:

@@ -68,7 +68,8 @@ def killed(
     assert is_equal(source, target)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [3, 30])
 @pytest.mark.timeout(1800)
 def test_killed(
     mariadb_db: Database,

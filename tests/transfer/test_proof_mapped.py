@@ -21,6 +21,8 @@ from truecopy.transfer.proof.target_log import TargetVerifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 MASK = Mask(Secret("key of the test"))
 RULES = MappingRules(
     rules=(

@@ -21,6 +21,8 @@ from truecopy.transfer.proof.verifier import NotProven, Outcome, Scene
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 ROWS = 1000
 
 
