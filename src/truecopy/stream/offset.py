@@ -63,7 +63,8 @@ class Offset:
 
 def has_reached(mark: Mark, end: Mark) -> bool:
     """Whether a boundary is at another one of the same shard, or beyond."""
-    if mark.position == end.position:
+    # A log may go on without changes: positions differ then, and the place is the same.
+    if mark.position == end.position or (mark.place and mark.place == end.place):
         return True
     try:
         return contains(parse_position(mark.position), parse_position(end.position))

@@ -419,14 +419,9 @@ class PostgreSQLLog:
 
 
 def _idle(start: Mark, passed: Passed | None) -> Mark:
-    """Where a stream stands that has read everything: as far as the receiver is, though nothing changed there."""
-    if passed is None or passed.lsn <= parse_lsn(start.position):
-        return start
-    return replace(
-        start,
-        position=lsn_text(passed.lsn),
-        committed_at=max(start.committed_at, passed.at - _CLOCK_DOUBT),
-    )
+    """Where a stream stands that has read everything: at its last change, at the time of the receiver's last sign."""
+    idle_at = passed.at - _CLOCK_DOUBT if passed else 0
+    return replace(start, committed_at=max(start.committed_at, idle_at))
 
 
 def _home(slot: str, folder: Folder) -> Home:
