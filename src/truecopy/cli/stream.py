@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,9 +18,11 @@ from truecopy.cli.progress import say
 from truecopy.model.change import HEARTBEAT, TRUNCATE
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
-from truecopy.stream.follow import Change, Following
 from truecopy.stream.request import ENGINE_SETTINGS, Request, parse_point
 from truecopy.stream.resharding import Resharded
+
+if TYPE_CHECKING:
+    from truecopy.stream.follow import Change
 
 WHAT, WHERE, SHAPE = "What to stream", "From where to where", "Result"
 _COLOURS = {"insert": "green", "update": "yellow", "delete": "red", "truncate": "bold red"}
@@ -159,6 +161,8 @@ def stream(
         write_parquet(request, from_, parquet, master, once=end == "current")
         return 0
     printer = _print_json if json_ else _Log().print
+    from truecopy.stream.follow import Following  # other commands need not wait for what it loads
+
     with Following(request, start, end) as following:
         for line in following.warnings:
             say(line)
