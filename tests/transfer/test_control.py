@@ -120,6 +120,7 @@ def test_throttle_changes_what_the_task_file_says(
         assert len(refused.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_copy_stands_while_it_is_paused_and_tells_so(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

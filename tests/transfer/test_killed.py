@@ -42,13 +42,20 @@ def dump(database: Database) -> list[tuple[Any, ...]]:
 def kill(run: subprocess.Popen[str], dice: random.Random) -> None:
     """The driver with all that it started, or only its Python workers, which Spark starts again."""
     family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
-    workers = [one for one in family if "pyspark.daemon" in " ".join(one.cmdline())]
+    workers = [one for one in family if _is_worker(one)]
     if workers and dice.random() < 0.3:
         for worker in workers:
             worker.kill()
         time.sleep(dice.uniform(0.5, 4))
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:  # gone, or about to be
+        return False
 
 
 def killed(

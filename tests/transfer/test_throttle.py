@@ -158,6 +158,7 @@ def test_a_chunk_is_replaced_by_smaller_ones(request: pytest.FixtureRequest, kin
         assert (done.chunks, done.chunks_copied, done.rows) == (3, 1, 7)
 
 
+@pytest.mark.slow
 def test_the_copy_keeps_to_its_rate_and_comes_out_equal(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
