@@ -22,7 +22,8 @@ from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Relation
-from truecopy.transfer.ledger import Ledger, transaction
+from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.lines import transaction
 from truecopy.transfer.plan import ChangeTarget
 
 SLICES = 64

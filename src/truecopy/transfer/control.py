@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from truecopy.engines.protocols import Statement
-from truecopy.transfer.ledger import Keeps
+from truecopy.transfer.lines import Keeps, Lines
 
 CONTROL, REPORT, COUNTS = "truecopy_control", "truecopy_report", "truecopy_count"
 
@@ -65,19 +64,18 @@ class Control:
     """The wishes and the report of one task, through one session."""
 
     def __init__(self, session: Keeps, task: str) -> None:
-        self._session = session
+        self._lines = Lines(session)
         self._task = task
 
     def create(self) -> None:
-        for statement in _CREATE:
-            self._session.begin()
-            self._session.execute(Statement(statement))
-            self._session.commit()
+        self._lines.create(_CREATE)
 
     # Wishes
 
     def wishes(self) -> Wishes:
-        rows = self._fetch(f"SELECT paused_at, throttle FROM {CONTROL} WHERE task = ?", self._task)
+        rows = self._lines.fetch(
+            f"SELECT paused_at, throttle FROM {CONTROL} WHERE task = ?", self._task
+        )
         return Wishes(int(rows[0][0]), json.loads(rows[0][1])) if rows else Wishes()
 
     def pause(self) -> bool:
@@ -93,72 +91,62 @@ class Control:
         self._wish("throttle = ?", "1 = 1", json.dumps(dict(changes)))
 
     def _wish(self, change: str, where: str, value: object) -> bool:
-        self._session.begin()
-        if not self._fetch(f"SELECT 1 FROM {CONTROL} WHERE task = ?", self._task):
-            self._execute(
-                f"INSERT INTO {CONTROL} (task, paused_at, throttle, changed_at) VALUES (?, ?, ?, ?)",
-                *(self._task, 0, "{}", 0),
+        with self._lines.transaction():
+            if not self._lines.fetch(f"SELECT 1 FROM {CONTROL} WHERE task = ?", self._task):
+                self._lines.execute(
+                    f"INSERT INTO {CONTROL} (task, paused_at, throttle, changed_at) VALUES (?, ?, ?, ?)",
+                    *(self._task, 0, "{}", 0),
+                )
+            changed = self._lines.execute(
+                f"UPDATE {CONTROL} SET {change}, changed_at = ? WHERE task = ? AND {where}",
+                *(value, _now(), self._task),
             )
-        changed = self._execute(
-            f"UPDATE {CONTROL} SET {change}, changed_at = ? WHERE task = ? AND {where}",
-            *(value, _now(), self._task),
-        )
-        self._session.commit()
         return changed == 1
 
     # The report
 
     def report(self) -> Report | None:
-        rows = self._fetch(
+        rows = self._lines.fetch(
             f"SELECT epoch, said_at, report FROM {REPORT} WHERE task = ?", self._task
         )
         return Report(int(rows[0][0]), int(rows[0][1]), json.loads(rows[0][2])) if rows else None
 
     def counts(self) -> dict[str, Count]:
-        rows = self._fetch(
+        rows = self._lines.fetch(
             f"SELECT source_table, about, changes FROM {COUNTS} WHERE task = ?", self._task
         )
         return {table: Count(int(about), int(changes)) for table, about, changes in rows}
 
     def expect(self, rows: Mapping[str, int]) -> None:
         """Says about how many rows each table has; what was said first stays."""
-        self._session.begin()
-        known = self.counts()
-        for table in rows.keys() - known.keys():
-            self._execute(
-                f"INSERT INTO {COUNTS} (task, source_table, about, changes) VALUES (?, ?, ?, 0)",
-                *(self._task, table, rows[table]),
-            )
-        self._session.commit()
+        with self._lines.transaction():
+            known = self.counts()
+            for table in rows.keys() - known.keys():
+                self._lines.execute(
+                    f"INSERT INTO {COUNTS} (task, source_table, about, changes) VALUES (?, ?, ?, 0)",
+                    *(self._task, table, rows[table]),
+                )
 
     def say(self, document: Mapping[str, Any], changes: Mapping[str, int], epoch: int) -> None:
         """Replaces the report, unless a later driver has made one, and adds to the changes of tables."""
-        self._session.begin()
-        text = json.dumps(dict(document), ensure_ascii=False)
-        changed = self._execute(
-            f"UPDATE {REPORT} SET report = ?, said_at = ?, epoch = ? WHERE task = ? AND epoch <= ?",
-            *(text, _now(), epoch, self._task, epoch),
-        )
-        if not changed and not self._fetch(f"SELECT 1 FROM {REPORT} WHERE task = ?", self._task):
-            self._execute(
-                f"INSERT INTO {REPORT} (task, epoch, report, said_at) VALUES (?, ?, ?, ?)",
-                *(self._task, epoch, text, _now()),
+        with self._lines.transaction():
+            text = json.dumps(dict(document), ensure_ascii=False)
+            changed = self._lines.execute(
+                f"UPDATE {REPORT} SET report = ?, said_at = ?, epoch = ? WHERE task = ? AND epoch <= ?",
+                *(text, _now(), epoch, self._task, epoch),
             )
-        for table, more in changes.items():
-            self._execute(
-                f"UPDATE {COUNTS} SET changes = changes + ? WHERE task = ? AND source_table = ?",
-                *(more, self._task, table),
-            )
-        self._session.commit()
-
-    def _execute(self, sql: str, *values: object) -> int:
-        return self._session.execute(Statement(self._placed(sql), values))
-
-    def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._session.fetch(Statement(self._placed(sql), values))
-
-    def _placed(self, sql: str) -> str:
-        return sql.replace("?", self._session.dialect.placeholder)
+            if not changed and not self._lines.fetch(
+                f"SELECT 1 FROM {REPORT} WHERE task = ?", self._task
+            ):
+                self._lines.execute(
+                    f"INSERT INTO {REPORT} (task, epoch, report, said_at) VALUES (?, ?, ?, ?)",
+                    *(self._task, epoch, text, _now()),
+                )
+            for table, more in changes.items():
+                self._lines.execute(
+                    f"UPDATE {COUNTS} SET changes = changes + ? WHERE task = ? AND source_table = ?",
+                    *(more, self._task, table),
+                )
 
 
 def _now() -> int:

@@ -8,14 +8,13 @@ replaced, changes no line, and rolls its rows back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from truecopy.engines.protocols import Statement
-from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Chunk
+from truecopy.transfer.lines import Keeps, Lines
 
 TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
 TABLES = (TASKS, CHUNKS, PROGRESS)
@@ -35,18 +34,6 @@ _CREATE = (
 
 class Overtaken(CannotFinish):
     """Somebody newer is at work: what this attempt wrote is rolled back."""
-
-
-class Keeps(Protocol):
-    """A session of a target that can hold a ledger: it runs statements in transactions."""
-
-    dialect: Any
-
-    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]: ...
-    def execute(self, statement: Statement) -> int: ...
-    def begin(self) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -76,103 +63,89 @@ class CopiedSoFar:
     rows: int
 
 
-@contextmanager
-def transaction(target: Any) -> Iterator[None]:
-    """A transaction of the target, rolled back where something fails."""
-    target.begin()
-    try:
-        yield
-    except BaseException:
-        with suppress(TruecopyError):
-            target.rollback()
-        raise
-    target.commit()
-
-
 class Ledger:
     """The lines of one task, through one session."""
 
     def __init__(self, session: Keeps, task: str) -> None:
-        self._session = session
+        self._lines = Lines(session)
         self._task = task
 
     def create(self) -> None:
-        for statement in _CREATE:
-            self._session.begin()
-            self._session.execute(Statement(statement))
-            self._session.commit()
+        self._lines.create(_CREATE)
 
     def claim(self, origin: Mapping[str, Any]) -> TaskLine:
         """Takes the task over from whoever had it: with a new epoch, the writes of others find no line."""
-        self._session.begin()
-        changed = self._execute(f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task)
-        if not changed:
-            self._execute(
-                f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                *(self._task, "snapshot", json.dumps(origin), 1),
+        with self._lines.transaction():
+            changed = self._lines.execute(
+                f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task
             )
-        self._execute(
-            f"UPDATE {PROGRESS} SET epoch = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?) WHERE task = ?",
-            *(self._task, self._task),
-        )
-        line = self._line()
-        self._session.commit()
+            if not changed:
+                self._lines.execute(
+                    f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
+                    *(self._task, "snapshot", json.dumps(origin), 1),
+                )
+            self._lines.execute(
+                f"UPDATE {PROGRESS} SET epoch = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?) WHERE task = ?",
+                *(self._task, self._task),
+            )
+            line = self._line()
         assert line is not None
         return line
 
     def find(self) -> TaskLine | None:
-        with transaction(self._session):
+        with self._lines.transaction():
             return self._line()
 
     def _line(self) -> TaskLine | None:
-        rows = self._fetch(f"SELECT phase, origin, epoch FROM {TASKS} WHERE task = ?", self._task)
+        rows = self._lines.fetch(
+            f"SELECT phase, origin, epoch FROM {TASKS} WHERE task = ?", self._task
+        )
         return TaskLine(rows[0][0], json.loads(rows[0][1]), int(rows[0][2])) if rows else None
 
     def enter(self, phase: str, epoch: int) -> None:
         """Says that the task has come to a phase."""
-        self._session.begin()
-        if not self._execute(
-            f"UPDATE {TASKS} SET phase = ? WHERE task = ? AND epoch = ?", phase, self._task, epoch
-        ):
-            self._session.rollback()
-            raise Overtaken(f"another run of {self._task} has taken over")
-        self._session.commit()
+        with self._lines.transaction():
+            if not self._lines.execute(
+                f"UPDATE {TASKS} SET phase = ? WHERE task = ? AND epoch = ?",
+                phase,
+                self._task,
+                epoch,
+            ):
+                raise Overtaken(f"another run of {self._task} has taken over")
 
     def restart(self, phase: str, origin: Mapping[str, Any], tables: Sequence[str]) -> None:
         """Begins anew at a position where source and target are equal: nothing is left to be copied."""
-        self._session.begin()
-        changed = self._execute(
-            f"UPDATE {TASKS} SET phase = ?, origin = ?, epoch = epoch + 1 WHERE task = ?",
-            *(phase, json.dumps(origin), self._task),
-        )
-        if not changed:
-            self._execute(
-                f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                *(self._task, phase, json.dumps(origin), 1),
+        with self._lines.transaction():
+            changed = self._lines.execute(
+                f"UPDATE {TASKS} SET phase = ?, origin = ?, epoch = epoch + 1 WHERE task = ?",
+                *(phase, json.dumps(origin), self._task),
             )
-        self._execute(f"DELETE FROM {PROGRESS} WHERE task = ?", self._task)
-        self._execute(f"DELETE FROM {CHUNKS} WHERE task = ?", self._task)
-        for table in tables:
-            self._execute(
-                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds, copied) VALUES (?, ?, 0, ?, 0)",
-                *(self._task, table, json.dumps([None, None])),
-            )
-        self._session.commit()
+            if not changed:
+                self._lines.execute(
+                    f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
+                    *(self._task, phase, json.dumps(origin), 1),
+                )
+            self._lines.execute(f"DELETE FROM {PROGRESS} WHERE task = ?", self._task)
+            self._lines.execute(f"DELETE FROM {CHUNKS} WHERE task = ?", self._task)
+            for table in tables:
+                self._lines.execute(
+                    f"INSERT INTO {CHUNKS} (task, source_table, number, bounds, copied) VALUES (?, ?, 0, ?, 0)",
+                    *(self._task, table, json.dumps([None, None])),
+                )
 
     # Chunks
 
     def plan(self, table: str, chunks: Sequence[Chunk]) -> None:
         """Remembers how a table was cut, so that a resumed copy cuts it likewise."""
-        self._session.begin()
-        for number, chunk in enumerate(chunks):
-            self._execute(
-                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
-                *(self._task, table, number, json.dumps([chunk.low, chunk.high])),
-            )
-        self._session.commit()
+        with self._lines.transaction():
+            for number, chunk in enumerate(chunks):
+                self._lines.execute(
+                    f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
+                    *(self._task, table, number, json.dumps([chunk.low, chunk.high])),
+                )
 
     def chunks(self, table: str) -> list[PlannedChunk]:
-        rows = self._look(
+        rows = self._lines.look(
             f"SELECT number, bounds, copied FROM {CHUNKS} WHERE task = ? AND source_table = ? ORDER BY number",
             *(self._task, table),
         )
@@ -188,35 +161,33 @@ class Ledger:
 
         The old line goes in the same step, so an attempt of it that wakes up finds nothing to note.
         """
-        self._session.begin()
-        gone = self._execute(
-            f"DELETE FROM {CHUNKS} WHERE task = ? AND source_table = ? AND number = ? AND copied IS NULL"
-            f" AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
-            *(self._task, table, number, epoch, self._task),
-        )
-        if gone != 1:
-            self._session.rollback()
-            return []
-        ((last,),) = self._fetch(
-            f"SELECT COALESCE(MAX(number), 0) FROM {CHUNKS} WHERE task = ? AND source_table = ?",
-            *(self._task, table),
-        )
-        # Never the old number again: a late attempt knows its chunk by that.
-        planned = [
-            PlannedChunk(new, chunk, None)
-            for new, chunk in enumerate(chunks, max(int(last), number) + 1)
-        ]
-        for one in planned:
-            self._execute(
-                f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
-                *(self._task, table, one.number, json.dumps([one.chunk.low, one.chunk.high])),
+        with self._lines.transaction():
+            gone = self._lines.execute(
+                f"DELETE FROM {CHUNKS} WHERE task = ? AND source_table = ? AND number = ? AND copied IS NULL"
+                f" AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
+                *(self._task, table, number, epoch, self._task),
             )
-        self._session.commit()
+            if gone != 1:
+                return []
+            ((last,),) = self._lines.fetch(
+                f"SELECT COALESCE(MAX(number), 0) FROM {CHUNKS} WHERE task = ? AND source_table = ?",
+                *(self._task, table),
+            )
+            # Never the old number again: a late attempt knows its chunk by that.
+            planned = [
+                PlannedChunk(new, chunk, None)
+                for new, chunk in enumerate(chunks, max(int(last), number) + 1)
+            ]
+            for one in planned:
+                self._lines.execute(
+                    f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
+                    *(self._task, table, one.number, json.dumps([one.chunk.low, one.chunk.high])),
+                )
         return planned
 
     def copied(self) -> dict[str, CopiedSoFar]:
         """How far the copy of each table is."""
-        rows = self._look(
+        rows = self._lines.look(
             "SELECT source_table, COUNT(*), COUNT(copied), COALESCE(SUM(copied), 0)"
             f" FROM {CHUNKS} WHERE task = ? GROUP BY source_table",
             self._task,
@@ -225,7 +196,9 @@ class Ledger:
 
     def tables(self) -> set[str]:
         """The source tables whose copy was planned."""
-        rows = self._look(f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task)
+        rows = self._lines.look(
+            f"SELECT DISTINCT source_table FROM {CHUNKS} WHERE task = ?", self._task
+        )
         return {table for (table,) in rows}
 
     def note_copied(
@@ -235,7 +208,7 @@ class Ledger:
 
         Of a table without a key, with the position that its rows are of: changes up to there are in.
         """
-        changed = self._execute(
+        changed = self._lines.execute(
             f"UPDATE {CHUNKS} SET copied = ?, position = ? WHERE task = ? AND source_table = ? AND number = ?"
             f" AND copied IS NULL AND ? = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?)",
             *(rows, position, self._task, table, number, epoch, self._task),
@@ -245,7 +218,7 @@ class Ledger:
 
     def copied_at(self) -> dict[str, str]:
         """The position of each copy that is of one: those of tables without a key."""
-        rows = self._look(
+        rows = self._lines.look(
             f"SELECT source_table, position FROM {CHUNKS} WHERE task = ? AND position IS NOT NULL",
             self._task,
         )
@@ -255,23 +228,23 @@ class Ledger:
 
     def progress(self) -> dict[str, tuple[str, int]]:
         """Position and commit time of each part."""
-        rows = self._look(
+        rows = self._lines.look(
             f"SELECT part, position, committed_at FROM {PROGRESS} WHERE task = ?", self._task
         )
         return {part: (position, int(at)) for part, position, at in rows}
 
     def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
         """Makes the line of a part that has none, at the position where its changes begin."""
-        with transaction(self._session):
+        with self._lines.transaction():
             # The task's line is locked: nobody takes the task over between the look at its epoch and the end.
-            if not self._execute(
+            if not self._lines.execute(
                 f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
             ):
                 raise Overtaken(f"another run of {self._task} has taken over")
-            if not self._fetch(
+            if not self._lines.fetch(
                 f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
             ):
-                self._execute(
+                self._lines.execute(
                     f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
                     *(self._task, part, position, committed_at, epoch),
                 )
@@ -281,14 +254,14 @@ class Ledger:
 
         False where an earlier attempt of the same step has done it: its rows are in.
         """
-        changed = self._execute(
+        changed = self._lines.execute(
             f"UPDATE {PROGRESS} SET position = ?, committed_at = ? WHERE task = ? AND part = ?"
             " AND position = ? AND epoch = ?",
             *(new, committed_at, self._task, part, old, epoch),
         )
         if changed == 1:
             return True
-        now = self._fetch(
+        now = self._lines.fetch(
             f"SELECT position, epoch FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
         )
         if now and (now[0][0], int(now[0][1])) == (new, epoch):
@@ -297,7 +270,7 @@ class Ledger:
 
     def require_at(self, part: str, position: str, epoch: int) -> None:
         """Inside a transaction: locks the line of a part, which must stand where the writer has put it."""
-        if not self._execute(
+        if not self._lines.execute(
             f"UPDATE {PROGRESS} SET position = position WHERE task = ? AND part = ? AND position = ? AND epoch = ?",
             *(self._task, part, position, epoch),
         ):
@@ -307,22 +280,9 @@ class Ledger:
         self, parts: Sequence[tuple[str, str]], position: str, committed_at: int, epoch: int
     ) -> None:
         """Moves the lines of parts that had nothing to do, each from where it is known to stand."""
-        with transaction(self._session):
+        with self._lines.transaction():
             for part, old in parts:
                 self.advance(part, old, position, committed_at, epoch)
-
-    def _look(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with transaction(self._session):
-            return self._fetch(sql, *values)
-
-    def _execute(self, sql: str, *values: object) -> int:
-        return self._session.execute(Statement(self._placed(sql), values))
-
-    def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._session.fetch(Statement(self._placed(sql), values))
-
-    def _placed(self, sql: str) -> str:
-        return sql.replace("?", self._session.dialect.placeholder)
 
 
 def _chunk(bounds: str) -> Chunk:

@@ -21,7 +21,8 @@ from truecopy.model.position import contains, parse_position
 from truecopy.model.table import Table, TableName
 from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of
 from truecopy.transfer.effect import CHANGES, net_effect
-from truecopy.transfer.ledger import Ledger, transaction
+from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.lines import transaction
 from truecopy.transfer.plan import (
     ChangeTarget,
     TablePlan,

@@ -27,16 +27,14 @@ from truecopy.engines.protocols import (
     Reads,
     ReadsAtPosition,
     Session,
-    Statement,
 )
-from truecopy.engines.sql import table_sql
 from truecopy.mapping.plan import TableMapping, plan_tables
 from truecopy.mapping.transformers import check_expressions, inferred_by
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.relation import Chunk
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, Table
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.model.types import Type
 from truecopy.spark import explain_spark, is_local
@@ -49,10 +47,12 @@ from truecopy.stream.request import Request
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
 from truecopy.transfer.cutover.state import require_no_cutover
+from truecopy.transfer.indexes import make_indexes
 from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
 from truecopy.transfer.pacing import Pace
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
+from truecopy.transfer.preflight.ends import has_row
 from truecopy.transfer.progress import Progress
 from truecopy.transfer.proof.chosen import Watch, open_verifiers
 from truecopy.transfer.proof.observed import AppliedByQuery
@@ -98,7 +98,6 @@ class Listener:
     """Told what happens; by default nobody is."""
 
     said: Callable[[str], None] = field(default=lambda _: None)
-    copied: Callable[[Copied, int], None] = field(default=lambda _, __: None)
     progress: Callable[[Progress], None] = field(default=lambda _: None)
 
 
@@ -166,6 +165,9 @@ class Transfer:
             time.monotonic() - begun,
         )
 
+    def _ledger(self, target: Session) -> Ledger:
+        return Ledger(cast(Any, target), self._settings.task)
+
     # Planning
 
     def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
@@ -185,7 +187,7 @@ class Transfer:
 
     def _refuse_tables_that_came_later(self, source: Session, target: Session) -> None:
         """Once the copy is done, the rows of another table would never be copied."""
-        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger = self._ledger(target)
         ledger.create()
         Control(cast(Any, target), self._settings.task).create()
         line = ledger.find()
@@ -266,13 +268,13 @@ class Transfer:
         self, target: Session, mapping: TableMapping, table: Table, onto: Table
     ) -> list[str]:
         """What a table of the target needs that the source's got while the task was not running."""
-        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger = self._ledger(target)
         if str(mapping.source) not in ledger.tables():
             return []
         return widen(target, mapping, table, onto, self._settings.ddl)
 
     def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
-        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger = self._ledger(target)
         if ledger.find() is None:
             with KeyspaceStream(self._request) as stream:
                 if lines := stream.missing():
@@ -305,7 +307,6 @@ class Transfer:
         with pool.lease(self._target) as target:
             tasks = self._planned(source, target, plans, line)
             lanes = 1 if target.driver_local else spark.sparkContext.defaultParallelism
-        total = sum(plan.comparison.rows for plan in plans.values())
         steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
         pace = partial(steering.pace, lanes=lanes, cut=partial(self._cut_smaller, source))
         with _one_line():
@@ -313,15 +314,14 @@ class Transfer:
                 steering.pulse.copied(copied)
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
-                self._listener.copied(copied, total)
         with pool.lease(self._target) as target:
-            Ledger(cast(Any, target), self._settings.task).enter(REPLAY, line.epoch)
+            self._ledger(target).enter(REPLAY, line.epoch)
 
     def _planned(
         self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
     ) -> list[CopyTask]:
         """The chunks that are not in yet, those of the largest tables first."""
-        ledger = Ledger(cast(Any, target), self._settings.task)
+        ledger = self._ledger(target)
         tasks = []
         for name, plan in plans.items():
             chunks = ledger.chunks(name)
@@ -371,7 +371,7 @@ class Transfer:
             return [task]
         chunks = chunks_between(between, task.chunk)
         with pool.lease(self._target) as target:
-            ledger = Ledger(cast(Any, target), self._settings.task)
+            ledger = self._ledger(target)
             planned = ledger.split(plan.source_name, task.number, chunks, task.epoch)
         return [
             replace(task, number=one.number, chunk=one.chunk, rows=min(rows, task.rows))
@@ -379,15 +379,14 @@ class Transfer:
         ]
 
     def _refuse_rows(self, target: Session, plan: TablePlan) -> None:
-        table = table_sql(cast(Any, target).dialect, plan.target.tables[0])
-        if cast(Any, target).fetch(Statement(f"SELECT 1 FROM {table} LIMIT 1")):
+        if has_row(target, plan.target.tables[0]):
             raise UsageError(
                 f"{plan.target.tables[0]} on {self._target} is not empty: empty it, or leave {plan.source_name} out"
             )
 
     def _rows_of(self, name: str) -> int:
         with pool.lease(self._target) as session:
-            chunks = Ledger(cast(Any, session), self._settings.task).chunks(name)
+            chunks = self._ledger(session).chunks(name)
         return sum(chunk.copied or 0 for chunk in chunks)
 
     @contextmanager
@@ -452,12 +451,12 @@ class Transfer:
     ) -> None:
         """Indexes and foreign keys, once nothing goes back in time any more."""
         with pool.lease(self._target) as target:
-            ledger = Ledger(cast(Any, target), self._settings.task)
+            ledger = self._ledger(target)
             found = ledger.find()
             if found is None or found.phase != REPLAY:
                 return
             if isinstance(target, Creates):
-                _make_indexes(cast(Introspects, source), target, plans, self._settings.annotation)
+                make_indexes(cast(Introspects, source), target, plans, self._settings.annotation)
             ledger.enter(REPLICATE, line.epoch)
 
     def _version(self, replication: Replication | None) -> dict[str, object] | None:
@@ -479,57 +478,6 @@ def _is_ordered(plan: TablePlan) -> bool:
 def _is_about(warning: str, plans: Iterable[str]) -> bool:
     """Whether a stream warns of a table of ours that it does not carry: its changes would be lost."""
     return any(warning.startswith(f"{name} is not ") for name in plans)
-
-
-def _make_indexes(
-    source: Introspects, target: Any, plans: Mapping[str, TablePlan], annotation: str
-) -> None:
-    """All indexes, and then the references between tables."""
-    by_name = {plan.mapping.source: plan for plan in plans.values()}
-    lacking = [
-        _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
-        for name, plan in by_name.items()
-    ]
-    for make in (target.create_indexes, target.create_foreign_keys):
-        for table in lacking:
-            run_all(target, make(table), annotation)
-
-
-def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:
-    """The target's table with the indexes and references that it still lacks.
-
-    A run that ended between two of them has made some. An index over a column that does not arrive as it is,
-    a unique one over rows of several tables, and a reference to a table that the task leaves behind have
-    nothing to stand on.
-    """
-    plan = plans[source.name]
-    has_index = {(index.columns, index.unique) for index in target.indexes}
-    has_reference = {(key.columns, key.parent) for key in target.foreign_keys}
-    indexes = [
-        replace(index, columns=columns)
-        for index in source.indexes
-        if (columns := _arrived(plan, index.columns))
-        and (columns, index.unique) not in has_index
-        and not (index.unique and plan.mapping.merged)
-    ]
-    references = []
-    for key in source.foreign_keys:
-        parent, columns = plans.get(key.parent), _arrived(plan, key.columns)
-        if parent is None or not columns:
-            continue
-        onto, parent_columns = parent.target.tables[0], _arrived(parent, key.parent_columns)
-        is_whole = len(parent_columns) == len(key.parent_columns)
-        if is_whole and (columns, onto) not in has_reference and not parent.mapping.merged:
-            references.append(
-                replace(key, columns=columns, parent=onto, parent_columns=parent_columns)
-            )
-    return replace(source, name=target.name, indexes=tuple(indexes), foreign_keys=tuple(references))
-
-
-def _arrived(plan: TablePlan, columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns by the names that they have on the target; none where one does not arrive as it is."""
-    names = plan.mapping.renames
-    return tuple(names[name] for name in columns) if all(c in names for c in columns) else ()
 
 
 @contextmanager

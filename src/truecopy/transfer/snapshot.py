@@ -28,7 +28,8 @@ from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Chunk
 from truecopy.transfer.jobs import run_job
-from truecopy.transfer.ledger import Ledger, Overtaken, transaction
+from truecopy.transfer.ledger import Ledger, Overtaken
+from truecopy.transfer.lines import transaction
 from truecopy.transfer.plan import TablePlan
 
 if TYPE_CHECKING:

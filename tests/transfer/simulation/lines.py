@@ -26,14 +26,14 @@ class Lines(Ledger):
         if self._broken is not Broken.NO_EPOCH:
             return line
         for table in (TASKS, PROGRESS):
-            self._execute(f"UPDATE {table} SET epoch = 1")
+            self._lines.execute(f"UPDATE {table} SET epoch = 1")
         return TaskLine(line.phase, line.origin, 1)
 
     def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
         if self._broken is not Broken.OPENED_BY_ANYBODY:
             super().open_part(part, position, committed_at, epoch)
         elif part not in self.progress():
-            self._execute(
+            self._lines.execute(
                 f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
                 *(TASK, part, position, committed_at, epoch),
             )
@@ -44,7 +44,7 @@ class Lines(Ledger):
 
     def set_origin(self, origin: Mapping[str, int], epoch: int) -> None:
         """Inside a transaction: the shards that are read from now on, and from where."""
-        if not self._execute(
+        if not self._lines.execute(
             f"UPDATE {TASKS} SET origin = ? WHERE task = ? AND epoch = ?",
             json.dumps(origin),
             TASK,
@@ -58,13 +58,15 @@ class Lines(Ledger):
         with self._target.transaction():
             self.set_origin(origin, epoch)
             if self._broken not in (Broken.OPEN_LINES, Broken.NO_EPOCH):
-                self._execute(f"UPDATE {PROGRESS} SET epoch = 0 WHERE part LIKE ?", f"{left}/%")
-                self._execute(f"UPDATE {PROGRESS} SET epoch = 0 WHERE part = ?", left)
+                self._lines.execute(
+                    f"UPDATE {PROGRESS} SET epoch = 0 WHERE part LIKE ?", f"{left}/%"
+                )
+                self._lines.execute(f"UPDATE {PROGRESS} SET epoch = 0 WHERE part = ?", left)
 
     def note_snapshot(self, at: Mapping[str, int], epoch: int) -> None:
         """Inside the transaction of a chunk without a key: the position of the snapshot that it is of."""
         for shard, position in at.items():
-            self._execute(
+            self._lines.execute(
                 f"INSERT INTO {PROGRESS} (task, part, position, committed_at, epoch) VALUES (?, ?, ?, ?, ?)",
                 *(TASK, _snapshot(shard), str(position), 0, epoch),
             )

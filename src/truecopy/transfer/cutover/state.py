@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from truecopy.engines import pool
-from truecopy.engines.protocols import Introspects, Statement
+from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.transfer.ledger import PROGRESS, TASKS, Keeps, Overtaken, transaction
+from truecopy.transfer.ledger import PROGRESS, TASKS, Overtaken
+from truecopy.transfer.lines import Keeps, Lines, transaction
 
 STEPS = "truecopy_cutover"
 HOLDING, HELD, DRAINED, VERIFIED = "holding", "held", "drained", "verified"
@@ -106,7 +107,7 @@ class Steps:
         with self._line() as line:
             line.execute(f"DELETE FROM {STEPS} WHERE task = ?", self._task)
 
-    def _enter(self, line: _Line, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
+    def _enter(self, line: Lines, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
         values = (name, _written(detail), time.time_ns() // 1000)
         if line.execute(
             f"UPDATE {STEPS} SET step = ?, detail = ?, changed_at = ? WHERE task = ? AND epoch = ?",
@@ -121,12 +122,12 @@ class Steps:
         )
 
     @contextmanager
-    def _line(self) -> Iterator[_Line]:
+    def _line(self) -> Iterator[Lines]:
         """One transaction."""
         with pool.lease(self._target) as session:
             keeps = cast(Keeps, session)
             with transaction(keeps):
-                yield _Line(keeps)
+                yield Lines(keeps)
 
 
 def require_no_cutover(target: Endpoint, task: str) -> None:
@@ -143,22 +144,6 @@ def require_no_cutover(target: Endpoint, task: str) -> None:
         raise UsageError(
             f"{target} took over at {found.when}: {task} does not write there any more"
         )
-
-
-class _Line:
-    """Statements inside a transaction, with `?` for values whatever the engine."""
-
-    def __init__(self, session: Keeps) -> None:
-        self._session = session
-
-    def execute(self, sql: str, *values: object) -> int:
-        return self._session.execute(self._statement(sql, values))
-
-    def fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._session.fetch(self._statement(sql, values))
-
-    def _statement(self, sql: str, values: tuple[object, ...]) -> Statement:
-        return Statement(sql.replace("?", self._session.dialect.placeholder), values)
 
 
 def _written(detail: Mapping[str, Any]) -> str:
