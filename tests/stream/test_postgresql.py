@@ -14,10 +14,13 @@ from tests.servers import Database, Server
 from tests.stream.replay import Change, Tables, differences, read_changes, replay, selected
 from tests.stream.slots import OpenStream, Slots
 from truecopy.engines.postgresql import PostgreSQL as Session
+from truecopy.engines.protocols import Statement
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.stream.log import ChangeLog, Fed, Level, LogGone, Mark, RecordsOrigins
+from truecopy.stream.postgresql.pgoutput import LoggedColumn, LoggedRelation
+from truecopy.stream.postgresql.relations import resolve_relation
 
 
 def changes_since(log: ChangeLog, start: Mark) -> list[Change]:
@@ -366,6 +369,27 @@ def test_rows_are_decoded_by_the_definition_in_force(db: Database, stream: OpenS
         batches.append([c["key"][0] for c in read_changes(log, mark, further)])
         mark = further
     assert batches == [["1"], ["2"], ["3"], ["4"], ["5"], ["6"], ["7"], ["20", "21"]]
+
+
+def test_a_table_that_is_altered_while_it_is_looked_at(db: Database) -> None:
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, c numeric(10,2))")
+    ((oid,),) = db.execute("SELECT 't'::regclass::oid::bigint")
+
+    class Overtaken(Session):
+        """The table changes after each look at its columns."""
+
+        def fetch(self, statement: Statement) -> list[tuple[Any, ...]]:
+            found = super().fetch(statement)
+            if "pg_attribute" in statement.sql:
+                db.execute("ALTER TABLE t ALTER COLUMN c TYPE numeric(12,4)")
+            return found
+
+    numeric_10_2 = (10 << 16 | 2) + 4
+    columns = (LoggedColumn("id", 23, -1, True), LoggedColumn("c", 1700, numeric_10_2, False))
+    logged = LoggedRelation(oid, "public", "t", "d", columns)
+    with Overtaken(parse_endpoint(db.url)) as session:
+        columns_found = resolve_relation(session, logged).definition.columns
+    assert [column.native for column in columns_found] == ["integer", "numeric(10,2)"]
 
 
 def test_partitions_are_streamed_as_their_table(db: Database, stream: OpenStream) -> None:

@@ -97,7 +97,19 @@ def load_relation(where: str, name: str) -> StreamedRelation:
 
 
 def resolve_relation(session: PostgreSQL, logged: LoggedRelation) -> StreamedRelation:
-    """The definition that a Relation message stands for."""
+    """The definition that a Relation message stands for.
+
+    The catalogs are read in one snapshot: a table that is altered between two looks would get the columns of the
+    second one, under the check of the first.
+    """
+    session.execute(Statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+    try:
+        return _resolve(session, logged)
+    finally:
+        session.rollback()
+
+
+def _resolve(session: PostgreSQL, logged: LoggedRelation) -> StreamedRelation:
     types = _types(session, logged.columns)
     attributes = {
         name: (type_oid, modifier)
