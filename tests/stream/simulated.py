@@ -42,6 +42,7 @@ class Transaction:
     logged_at: int
     writes: tuple[Write, ...]
     origin: tuple[str, int] | None = None
+    begins: bool = False
 
 
 @dataclass
@@ -61,10 +62,14 @@ class SimulatedShard:
         return self.key_range.contains(bytes.fromhex(key))
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether replication went on after writes of others, as without a write stop around the flip."""
+    def has_hole(self) -> bool:
+        """Whether others wrote to it before replication had caught up, and such a write was cut from the log.
+
+        Nobody could tell from what is left: it looks like a log from which only replicated ones were cut.
+        """
         kinds = "".join("o" if t.origin else "w" for t in self.log)
-        return "wo" in kinds.lstrip("w")
+        copied = len(kinds) - len(kinds.lstrip("w"))
+        return "w" in kinds[copied : self.first] and "o" in kinds[self.first :]
 
     def commit(self, transaction: Transaction) -> None:
         self.log.append(transaction)
@@ -171,7 +176,8 @@ class World:
         """Replication records where it begins, before anything else."""
         if record:
             at = self.tick(1000)
-            link.target.commit(Transaction(at, at, (), (link.source.name, link.position)))
+            origin = link.source.name, link.position
+            link.target.commit(Transaction(at, at, (), origin, begins=True))
         self.links.append(link)
 
     def flip(self, target: Sequence[str], reverse: bool) -> None:
@@ -285,7 +291,7 @@ class SimulatedLog:
 
     def seek_origin(self, origins: Mapping[str, str]) -> Mark:
         log = (
-            Applied(self.mark(number), *_text(t.origin))
+            Applied(self.mark(number), *_text(t.origin), t.begins)
             for number, t in enumerate(self.shard.log, 1)
             if number > self.shard.first and (t.writes or t.origin)
         )

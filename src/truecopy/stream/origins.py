@@ -17,11 +17,13 @@ class Applied:
         mark: The boundary after it.
         shard: Where filtered replication took it from; empty where something else wrote it.
         position: That shard's position after it.
+        begins: It is the first record of that shard, made where replication began: an INSERT.
     """
 
     mark: Mark
     shard: str = ""
     position: str = ""
+    begins: bool = False
 
 
 def hop_point(
@@ -36,7 +38,8 @@ def hop_point(
 
     What replication brought is known by its origin. Among the rest, what comes before the first such
     transaction is the copy that the shard was made from; what comes after it was written to the shard itself,
-    and must not be passed over, even where replication goes on after it.
+    and must not be passed over, even where replication goes on after it. Where the log does not reach back to
+    the copy, nothing in it is a copy, and what was written to the shard before may be among what was removed.
 
     Args:
         log: All of it, in order.
@@ -49,12 +52,18 @@ def hop_point(
     wanted = {shard: parse_position(position) for shard, position in given.items()}
     seen: set[str] = set()
     point: Mark | None = None
-    is_past = False
+    is_past = has_copy = False
     for transaction in log:
         shard = transaction.shard
         if not shard:
             is_past = is_past or bool(seen)
+            has_copy = has_copy or not seen
         elif shard in wanted:
+            if has_copy and not seen and not transaction.begins and not is_complete:
+                raise LogGone(
+                    f"the log of {where} starts after it was first written to, and replication from shard {shard} went"
+                    " on after that: what was written before is lost; keep logs longer"
+                )
             if not contains(wanted[shard], parse_position(transaction.position)):
                 # Replication records where it begins, so what was before the first record is nowhere.
                 if shard not in seen:

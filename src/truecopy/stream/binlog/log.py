@@ -254,7 +254,7 @@ class BinlogLog:
                 if origin is None:
                     yield Applied(mark)
                 else:
-                    yield Applied(mark, origin.shard, origin.position)
+                    yield Applied(mark, origin.shard, origin.position, origin.begins)
 
     def fed_by(self) -> dict[str, str]:
         with MySQL(self._endpoint) as session:

@@ -17,11 +17,12 @@ _NONE: tuple[bytes, Decoder | None] = (b"", None)
 
 @dataclass(frozen=True)
 class Origin:
-    """Where filtered replication says that a transaction came from."""
+    """Where filtered replication says that a transaction came from; `begins`: in its first record of the shard."""
 
     shard: str
     position: str
     committed_at: int
+    begins: bool = False
 
     def __str__(self) -> str:
         return f"{self.shard} {self.position}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from truecopy.model.change import Definition
 from truecopy.stream.binlog import walk
@@ -10,7 +11,7 @@ from truecopy.stream.binlog.ddl import parse_statement
 from truecopy.stream.binlog.events import Query
 from truecopy.stream.binlog.logged_table import LoggedTable, Origin
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
-from truecopy.stream.binlog.walk import Walk
+from truecopy.stream.binlog.walk import INSERTED, Walk
 
 
 def changing_transactions(walked: Walk, definition: Definition) -> Iterator[Origin | None]:
@@ -36,6 +37,7 @@ def changing_transactions(walked: Walk, definition: Definition) -> Iterator[Orig
         elif what == walk.ROWS:
             if table is not None and buf[start : start + 6] == number:
                 found = table.origin(*table.open_rows(detail, buf, start, end))
+                found = replace(found, begins=detail.change == INSERTED)
         elif what == walk.STATEMENT:
             has_rows = has_rows or _changes_rows(detail, home)
         elif what == walk.END:

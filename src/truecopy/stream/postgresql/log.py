@@ -20,7 +20,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.spark import state_folder
 from truecopy.stream.log import Lag, Level, LogGone, Mark, Part, Wanted
-from truecopy.stream.origins import Applied, hop_point
+from truecopy.stream.origins import hop_point
 from truecopy.stream.postgresql import server
 from truecopy.stream.postgresql.folder import Folder, open_folder
 from truecopy.stream.postgresql.lsn import lsn_text, parse_lsn, time_text
@@ -204,9 +204,9 @@ class PostgreSQLLog:
         """Reads the whole spool for what filtered replication recorded."""
         start, end = self.oldest(), self.current()
         log = (
-            Applied(Mark(position), shard, source)
+            applied
             for part in self._parts(start, end, 1)
-            for position, shard, source in part.changing_transactions()
+            for applied in part.changing_transactions()
         )
         # What came before the slot was made is not in the spool.
         point = hop_point(

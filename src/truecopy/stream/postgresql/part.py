@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from truecopy.model.change import ORIGIN_COLUMNS, TRUNCATE
 from truecopy.model.errors import CannotFinish
+from truecopy.stream.log import Mark
+from truecopy.stream.origins import Applied
 from truecopy.stream.postgresql import pgoutput
 from truecopy.stream.postgresql.decoder import (
     FRAME,
@@ -52,18 +54,16 @@ class SpoolPart:
     def read(self) -> Iterator[pa.RecordBatch]:
         yield from self._decode(_Decoding(self))
 
-    def changing_transactions(self) -> Iterator[tuple[str, str, str]]:
-        """The position behind each transaction that changed rows, and the shard and position that it came from.
-
-        Both are empty where filtered replication did not bring it.
-        """
+    def changing_transactions(self) -> Iterator[Applied]:
+        """Each transaction that changed rows, and where it came from."""
         decoding = _Decoding(replace(self, keys_only=True))
-        seen: dict[str, tuple[str, str]] = {}
+        seen: dict[str, Applied] = {}
         for batch in self._decode(decoding):
-            seen.update(dict.fromkeys(batch.column("position").unique().to_pylist(), ("", "")))
-        seen.update({position: (shard, source) for position, shard, source in decoding.origins})
+            positions = batch.column("position").unique().to_pylist()
+            seen |= {position: Applied(Mark(position)) for position in positions}
+        seen |= {applied.mark.position: applied for applied in decoding.origins}
         for position in sorted(seen, key=parse_lsn):
-            yield position, *seen[position]
+            yield seen[position]
 
     def _decode(self, decoding: _Decoding) -> Iterator[pa.RecordBatch]:
         folder = open_folder(self.folder)
@@ -106,7 +106,7 @@ class _Decoding:
 
     def __init__(self, part: SpoolPart) -> None:
         self.rows = ChangeRows(part.shard)
-        self.origins: list[tuple[str, str, str]] = []
+        self.origins: list[Applied] = []
         self._part = part
         self._decoders: dict[bytes, Decode] = {}
         self._tables: dict[int, tuple[str, str, bool]] = {}
@@ -208,7 +208,9 @@ class _Decoding:
                 if not tag.endswith(b"N"):
                     row, _, at = read_row(data, at + 3)
                 shard, position, committed_at = (row[i] or b"" for i in places)
-                self.origins.append((self._position, shard.decode(), position.decode()))
+                begins = tag.startswith(b"I")
+                here = Mark(self._position)
+                self.origins.append(Applied(here, shard.decode(), position.decode(), begins))
                 self._origin = f"{shard.decode()} {position.decode()}"
                 self._at = int(committed_at)
             return place, seq
