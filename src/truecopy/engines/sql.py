@@ -268,6 +268,12 @@ def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str | None]) 
     )
 
 
+def delete_all_sql(dialect: Dialect, relation: Relation) -> Statement:
+    """Every row of a relation: of its table, those for which its condition holds."""
+    where = f" WHERE {_escape(dialect, relation.where)}" if relation.where else ""
+    return Statement(f"DELETE FROM {table_sql(dialect, _only_table(relation))}{where}")
+
+
 def delete_keys_sql(dialect: Dialect, relation: Relation, keys: Sequence[Key]) -> Statement:
     """The rows with these keys, listed; for lists so short that the key's index is used."""
     wanted, values = _keys_condition(dialect, relation, keys)

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from truecopy.engines import pool
 from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement
-from truecopy.engines.sql import table_sql
+from truecopy.engines.sql import delete_all_sql
 from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Relation
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
+from truecopy.transfer.origins import Origins
 from truecopy.transfer.plan import ChangeTarget
 
 SLICES = 64
@@ -39,6 +40,7 @@ class Applying:
         targets: By `schema_id`.
         stands: Where each part stands that has a line in the ledger; others had no change so far.
         starts, ends: Of each shard: where the batch begins and ends.
+        origin: The shard that the changes are of, where the target records that.
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
         replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
     """
@@ -51,6 +53,7 @@ class Applying:
     stands: Mapping[str, Place]
     starts: Mapping[str, Place]
     ends: Mapping[str, Place]
+    origin: str = ""
     progress_first: bool = False
     replaying: bool = False
 
@@ -74,6 +77,7 @@ class Applying:
             if part not in self.stands:
                 ledger.open_part(part, *self.starts[shard_of(part)], self.epoch)
             with transaction(target):
+                self.mark(target)
                 is_new = self.advance(ledger, part)
                 if is_new and not self.progress_first:
                     self.write(target, rows)
@@ -86,6 +90,11 @@ class Applying:
             [counts.column(name).combine_chunks() for name in ("part", "table", "changes_sum")],
             names=["part", "table", "changes"],
         )
+
+    def mark(self, target: Any) -> None:
+        """First in a transaction that brings rows to a shard: where they come from."""
+        if self.origin:
+            Origins(target).move(self.origin, *self.ends[self.origin])
 
     def advance(self, ledger: Ledger, part: str) -> bool:
         """Moves a part's line to the end of the batch; False where that was done before."""
@@ -100,9 +109,10 @@ class Applying:
             self._write_table(target, self.targets[schema_id], of_table)
 
     def empty(self, target: Any, relation: Relation) -> None:
-        """Takes every row out of a table, inside the open transaction."""
-        table = table_sql(target.dialect, relation.tables[0])
-        target.execute(Statement(f"{comment(self.annotation)}DELETE FROM {table}"))
+        """Takes every row of a relation out of its table, inside the open transaction."""
+        target.execute(
+            Statement(comment(self.annotation) + delete_all_sql(target.dialect, relation).sql)
+        )
 
     def _write_table(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
         """Deletes every key that was touched, then inserts those that are there: right for swaps, too."""

@@ -23,6 +23,8 @@ from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of
 from truecopy.transfer.effect import CHANGES, net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
+from truecopy.transfer.narrowing import narrowed, narrowed_changes
+from truecopy.transfer.origins import Origins
 from truecopy.transfer.plan import (
     ChangeTarget,
     TablePlan,
@@ -84,9 +86,16 @@ class Replication:
         progress = ledger.progress()
         for shard, origin in self._origins.items():
             if shard not in progress:
+                self._record_beginning(shard, origin)
                 ledger.open_part(shard, *origin, self._epoch)
                 progress[shard] = origin
         return progress
+
+    def _record_beginning(self, shard: str, origin: Place) -> None:
+        """On a shard of a keyspace, before anything else: streams take what is in its log so far for the copy."""
+        if self._settings.leg and self._settings.leg.onto:
+            with pool.lease(self._target) as session:
+                Origins(cast(Any, session)).begin(shard, *origin)
 
     def start(self) -> dict[str, Place]:
         """Where a stream has to begin that this is to apply; what was applied before is passed over."""
@@ -172,6 +181,7 @@ class Replication:
             target: Any = session
             ledger = self._ledger(target)
             with transaction(target):
+                work.mark(target)
                 for part in parts:
                     work.advance(ledger, part)
                 for table in emptied:
@@ -215,6 +225,7 @@ class Replication:
             dict(self._progress),
             dict(self._reached),
             _ends(facts),
+            origin=leg.shard if (leg := self._settings.leg) and leg.onto else "",
             progress_first=self._settings.delivery == AT_MOST_ONCE,
             replaying=self.replaying,
         )
@@ -254,7 +265,12 @@ class Replication:
         from pyspark.sql import functions as F
 
         rows = batch.where(f"kind <> '{TRUNCATE}'")
-        self._learn({fact["schema_id"] for fact in facts if fact["kind"] != TRUNCATE})
+        schema_ids = {fact["schema_id"] for fact in facts if fact["kind"] != TRUNCATE}
+        self._learn(schema_ids)
+        if leg := self._settings.leg:
+            rows = narrowed_changes(
+                rows, leg, {one: self._definitions.find(one) for one in schema_ids}
+            )
         mapped = {
             fact["schema_id"]: fact["table"]
             for fact in facts
@@ -328,6 +344,9 @@ class Replication:
             return plan
         table = as_table(definition, plan.mapping.source)
         fitting = plan_table(mapping, self._source, table, self._target, onto)
+        if leg := self._settings.leg:
+            with pool.lease(self._source) as source, pool.lease(self._target) as target:
+                fitting = narrowed(fitting, leg, source, target)
         self._plans = {**self._plans, plan.source_name: fitting}
         return fitting
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from truecopy.mapping.choice import Choice
 from truecopy.mapping.plan import MappingRules
 from truecopy.model.table import TableName
+from truecopy.transfer.leg import Leg
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.webhook import Hook
 
@@ -29,6 +30,7 @@ class Settings:
         verify: The verifiers that watch the replication: `inline`, `iterative`, `target`.
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
+        leg: Of a keyspace: which part of it this transfer carries.
         annotation: The mark on every statement that is written.
     """
 
@@ -46,6 +48,7 @@ class Settings:
     hook: Hook | None = None
     chunk_rows: int = 0
     master: str | None = None
+    leg: Leg | None = None
 
     def wants(self, name: TableName) -> bool:
         """Whether the task carries a table; our own tables never travel."""
@@ -59,5 +62,6 @@ class Settings:
 
     @property
     def annotation(self) -> str:
-        digest = hashlib.sha256(self.task.encode()).hexdigest()[:8]
-        return f"truecopy {self.task} {digest}".replace("*/", "* /")
+        task = self.leg.task if self.leg else self.task
+        digest = hashlib.sha256(task.encode()).hexdigest()[:8]
+        return f"truecopy {task} {digest}".replace("*/", "* /")
