@@ -270,7 +270,7 @@ def delete_sql(dialect: Dialect, relation: Relation, key: Sequence[str | None]) 
 
 def delete_all_sql(dialect: Dialect, relation: Relation) -> Statement:
     """Every row of a relation: of its table, those for which its condition holds."""
-    where = f" WHERE {_escape(dialect, relation.where)}" if relation.where else ""
+    where = f" WHERE {escape(dialect, relation.where)}" if relation.where else ""
     return Statement(f"DELETE FROM {table_sql(dialect, _only_table(relation))}{where}")
 
 
@@ -317,13 +317,13 @@ def _select(
         conditions.append(condition)
         bound += values
     if relation.where:
-        conditions.append(f"({_escape(dialect, relation.where)})")
+        conditions.append(f"({escape(dialect, relation.where)})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return Statement(f"SELECT {what} FROM {table_sql(dialect, table)}{where}", tuple(bound))
 
 
-def _escape(dialect: Dialect, condition: str) -> str:
-    # Drivers with %s placeholders read a % of the user's condition as one of theirs.
+def escape(dialect: Dialect, condition: str) -> str:
+    """A relation's condition for a statement: drivers with %s placeholders take each % for one of theirs."""
     return condition.replace("%", "%%") if dialect.placeholder == "%s" else condition
 
 

@@ -28,11 +28,12 @@ from truecopy.engines.protocols import (
     ReadsAtPosition,
     Session,
 )
+from truecopy.engines.sql import escape
 from truecopy.mapping.plan import TableMapping, plan_tables
 from truecopy.mapping.transformers import check_expressions, inferred_by
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.position import parse_position
+from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Chunk
 from truecopy.model.table import Column, Table
 from truecopy.model.token import EventToken, KeyspacePosition
@@ -50,6 +51,7 @@ from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes
 from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
+from truecopy.transfer.narrowing import narrowed
 from truecopy.transfer.pacing import Pace
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
 from truecopy.transfer.preflight.ends import has_row
@@ -113,6 +115,8 @@ class Transfer:
         self._seconds = self._verify_seconds = 0.0
         self._rules = settings.rules
         self._applied = AppliedByQuery({})
+        self._is_stopping = False
+        self._stop_query: Callable[[], None] | None = None
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
@@ -164,6 +168,12 @@ class Transfer:
             self._verify_seconds / self._seconds if self._seconds else 0.0,
             time.monotonic() - begun,
         )
+
+    def stop(self) -> None:
+        """Ends a run that another thread is in, after the batch that is being applied."""
+        self._is_stopping = True
+        if self._stop_query is not None:
+            self._stop_query()
 
     def _ledger(self, target: Session) -> Ledger:
         return Ledger(cast(Any, target), self._settings.task)
@@ -217,6 +227,8 @@ class Transfer:
             table = tables[mapping.source]
             onto = self._target_table(target, mapping, table)
             plan = plan_table(mapping, self._source, table, self._target, onto)
+            if self._settings.leg:
+                plan = narrowed(plan, self._settings.leg, source, target)
             for side, relation in ((source, plan.read), (target, plan.target)):
                 if isinstance(side, ChecksRights):
                     side.require_select(relation)
@@ -304,6 +316,7 @@ class Transfer:
         line: TaskLine,
         steering: Steering,
     ) -> None:
+        self._require_origin(source, line)
         with pool.lease(self._target) as target:
             tasks = self._planned(source, target, plans, line)
             lanes = 1 if target.driver_local else spark.sparkContext.defaultParallelism
@@ -316,6 +329,18 @@ class Transfer:
                 self._verify_seconds += copied.verify_seconds
         with pool.lease(self._target) as target:
             self._ledger(target).enter(REPLAY, line.epoch)
+
+    def _require_origin(self, source: Session, line: TaskLine) -> None:
+        """Another server of a shard may not have got to where the copy began; it would lack what is not replayed."""
+        if self._settings.leg is None or source.driver_local:
+            return
+        ((shard, mark),) = Offset.parse(line.origin).marks.items()
+        position = cast(Introspects, source).position()
+        if position and not contains(parse_position(position), parse_position(mark.position)):
+            raise CannotFinish(
+                f"{self._source} is at {position}, and the copy of shard {shard} began at {mark.position}: wait until"
+                " it has caught up, or read from another server"
+            )
 
     def _planned(
         self, source: Session, target: Session, plans: Mapping[str, TablePlan], line: TaskLine
@@ -379,7 +404,8 @@ class Transfer:
         ]
 
     def _refuse_rows(self, target: Session, plan: TablePlan) -> None:
-        if has_row(target, plan.target.tables[0]):
+        where = escape(cast(Any, target).dialect, plan.target.where or "")
+        if has_row(target, plan.target.tables[0], where):
             raise UsageError(
                 f"{plan.target.tables[0]} on {self._target} is not empty: empty it, or leave {plan.source_name} out"
             )
@@ -438,6 +464,9 @@ class Transfer:
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
             self._applied.query = query
+            self._stop_query = partial(steering.stop, query)
+            if self._is_stopping:
+                self._stop_query()
             try:
                 steering.follow(query)
             except StreamingQueryException:
@@ -445,6 +474,8 @@ class Transfer:
                     raise replication.failure from None
                 raise
             replication.settle()
+            if once and self._is_stopping:
+                raise CannotFinish(f"{self._settings.task} was stopped before it had caught up")
 
     def _finish_tables(
         self, source: Session, plans: Mapping[str, TablePlan], line: TaskLine
@@ -455,9 +486,14 @@ class Transfer:
             found = ledger.find()
             if found is None or found.phase != REPLAY:
                 return
-            if isinstance(target, Creates):
+            if isinstance(target, Creates) and self._makes_indexes:
                 make_indexes(cast(Introspects, source), target, plans, self._settings.annotation)
             ledger.enter(REPLICATE, line.epoch)
+
+    @property
+    def _makes_indexes(self) -> bool:
+        """Of several legs to one target the last: until then the rows of another may go back in time."""
+        return self._settings.leg is None or self._settings.leg.last
 
     def _version(self, replication: Replication | None) -> dict[str, object] | None:
         if replication is None:

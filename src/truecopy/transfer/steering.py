@@ -107,17 +107,18 @@ class Steering:
     def follow(self, query: StreamingQuery) -> None:
         """Waits for the end of a query, and hears how far it is behind; an interruption stops the query."""
 
-        def stop() -> None:
-            self.gate.close()  # a batch that waits there would keep the query from stopping
-            query.stop()
-
         def wait() -> None:
             while not query.awaitTermination(_LOOK_SECONDS):
                 self.pulse.lags(_lag(query))
                 self._beat_when_idle()
             self.pulse.lags(_lag(query))
 
-        beside(wait, stop)
+        beside(wait, lambda: self.stop(query))
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Ends a query after the batch that it is at."""
+        self.gate.close()  # a batch that waits there would keep the query from stopping
+        query.stop()
 
     def _beat_when_idle(self) -> None:
         """A file has no pulse beside the work, but between two batches it may."""
