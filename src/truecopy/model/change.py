@@ -15,6 +15,9 @@ from truecopy.model.table import Column
 
 INSERT, UPDATE, DELETE, TRUNCATE, HEARTBEAT = "insert", "update", "delete", "truncate", "heartbeat"
 
+OWN_PREFIX = "truecopy_"
+"""Of the tables that Truecopy keeps in a database for itself."""
+
 ORIGIN_TABLE = "truecopy_origin"
 """Where filtered replication records, first in each of its transactions, what the transaction came from:
 columns `shard` (the key), `position`, `committed_at` (microseconds since the epoch). Streams read it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from truecopy.mapping.choice import matches
-from truecopy.model.change import ORIGIN_TABLE
+from truecopy.model.change import ORIGIN_TABLE, OWN_PREFIX
 from truecopy.model.table import TableName
 
 
@@ -22,6 +22,7 @@ class Choice:
         if self._database and database != self._database:
             # A name with its database in front reaches into others; a bare one does not.
             return any("." in pattern and matches(pattern, name) for pattern in self._patterns)
-        if table == ORIGIN_TABLE:
-            return True
+        if table.startswith(OWN_PREFIX):
+            # A shard that a transfer feeds holds its ledger as well, which is nobody's data.
+            return table == ORIGIN_TABLE
         return not self._patterns or any(matches(pattern, name) for pattern in self._patterns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from truecopy.model.change import Definition
+from truecopy.model.change import ORIGIN_TABLE, OWN_PREFIX, Definition
 from truecopy.stream.binlog import walk
 from truecopy.stream.binlog.ddl import parse_statement
 from truecopy.stream.binlog.events import Query
@@ -33,7 +33,9 @@ def changing_transactions(walked: Walk, definition: Definition) -> Iterator[Orig
             if f"{database}.{name}" == definition.table:
                 number = raw[:6]
                 table = table or LoggedTable(parse_table_map(raw), definition, keys_only=False)
-            has_rows = has_rows or database == home
+            # A ledger that moves by itself brings nothing.
+            is_own = name.startswith(OWN_PREFIX) and name != ORIGIN_TABLE
+            has_rows = has_rows or (database == home and not is_own)
         elif what == walk.ROWS:
             if table is not None and buf[start : start + 6] == number:
                 found = table.origin(*table.open_rows(detail, buf, start, end))
