@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import duckdb_create, duckdb_load, loading
+from truecopy.engines.advice import Advisor
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
 from truecopy.engines.file_advice import DuckDBAdvisor
@@ -41,7 +42,7 @@ class DuckDB(RelationalSession):
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.dialect = DuckDBDialect()
-        self.path = _file(endpoint)
+        self.path = file_of(endpoint)
         self._connection = self._open(read_only=True)
 
     def close(self) -> None:
@@ -139,7 +140,7 @@ class DuckDB(RelationalSession):
     def creation_warnings(self, table: Table) -> list[str]:
         return duckdb_create.warnings(table)
 
-    def advisor(self) -> DuckDBAdvisor:
+    def advisor(self) -> Advisor:
         return DuckDBAdvisor(self, self.path)
 
     def literal(self, value: object) -> str:
@@ -185,7 +186,7 @@ class DuckDB(RelationalSession):
         return None
 
 
-def _file(endpoint: Endpoint) -> Path:
+def file_of(endpoint: Endpoint) -> Path:
     """`duckdb:///a/b` is the file `/a/b`, or `a/b` where only that exists; it is never made."""
     absolute = Path(endpoint.path)
     for path in (absolute, Path(endpoint.path.lstrip("/"))):

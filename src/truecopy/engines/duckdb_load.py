@@ -82,6 +82,31 @@ def delete_keys(connection: duckdb.DuckDBPyConnection, relation: Relation, keys:
     return int(found[0]) if found else 0
 
 
+def typed_rows(
+    connection: duckdb.DuckDBPyConnection, relation: Relation, rows: pa.Table
+) -> pa.Table:
+    """Rows of canonical text as values, by the names of their columns; some of the first columns will do."""
+    dialect = DuckDBDialect()
+    chosen = [i for i in loading.written(relation) if i < rows.num_columns]
+    arrow = pa.table(
+        {f"c{i}": _given(relation.columns[i], relation.types[i], rows.column(i)) for i in chosen}
+    )
+    made = [
+        f"{_made(relation.columns[i], relation.types[i], f'c{i}')} AS"
+        f" {dialect.quote(relation.columns[i].name)}"
+        for i in chosen
+    ]
+    with _registered(connection, arrow):
+        try:
+            found: pa.Table = connection.sql(
+                f"SELECT {', '.join(made)} FROM {_ROWS}"
+            ).to_arrow_table()
+        except duckdb.ConversionException as error:
+            _name_refused(relation, rows, arrow, chosen, str(error))
+            raise
+    return found
+
+
 @contextmanager
 def _registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
     connection.register(_ROWS, rows)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from truecopy import spark
 from truecopy.engines.frames import fingerprinted
 from truecopy.engines.lake_files import Files, folder_of, read_frame, tables_in
+from truecopy.engines.protocols import Session
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.relation import Relation
@@ -39,6 +40,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps that a string column was declared CHAR(n)
+
+
+def open_lake(endpoint: Endpoint) -> Session:
+    """With `format`, the tables that tasks keep in that format; else whatever Spark can read."""
+    if not endpoint.option("format"):
+        return Lake(endpoint)
+    from truecopy.engines.lake_target import LakeTarget
+
+    return LakeTarget(endpoint)
 
 
 class Lake:
@@ -100,7 +110,7 @@ class Lake:
             return found if self._spark.catalog.tableExists(_catalog_name(found)) else None
 
     def describe(self, name: TableName) -> Table:
-        """A table, or a view of the catalog: Spark reads either, and neither has a key."""
+        """A table, or a view of the catalog: Spark reads either; only tables that tasks keep have a key."""
         files = self._files(name)
         frame = self._frame(name)
         weak = files.weak_columns(frame.columns) if files else set()
@@ -109,7 +119,8 @@ class Lake:
             rows = files.counted_rows() if files else None
             count = frame.count() if rows is None else rows
         size = files.size() // max(count, 1) if files else 0
-        return Table(name=name, columns=columns, rows=count, row_bytes=size or 100)
+        keys = (files.key,) if files and files.key else ()
+        return Table(name=name, columns=columns, keys=keys, rows=count, row_bytes=size or 100)
 
     def position(self) -> str | None:
         return None

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from truecopy.engines import lake_delta, lake_log
+from truecopy.engines.lake_tables import DESCRIPTION, LakeTable, read_description
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.sparksql.dialect import quote
@@ -34,7 +36,8 @@ _FORMATS = {
 }
 _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"}
 # A log beside the files says which of them count: only a reader of that log knows the rows.
-_LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg"}
+_LOGS = {".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg"}
+_DELTA, _LOG = "delta", "log"
 _MISSING = "\x01\x02\x03"  # stands for an empty field without quotes, while Spark reads
 
 
@@ -47,8 +50,22 @@ class Files:
 
     @cached_property
     def files(self) -> list[Path]:
-        """Every file with rows in it."""
+        """Every file with rows in it that counts."""
+        if self.format == _DELTA:
+            return lake_delta.data_files(self.path)
+        if self.described is not None:
+            return lake_log.files(self.described)
         return list(_data_files(self.path)) if self.path.is_dir() else [self.path]
+
+    @cached_property
+    def described(self) -> LakeTable | None:
+        """What the task says that keeps the table; None where none does."""
+        return read_description(self.path) if self.format in (_DELTA, _LOG) else None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key that only a description tells."""
+        return self.described.key if self.described else ()
 
     @cached_property
     def partitions(self) -> list[str]:
@@ -69,11 +86,13 @@ class Files:
 
     def weak_columns(self, columns: Sequence[str]) -> set[str]:
         """Columns of text whose type only the other side knows."""
+        if self.described is not None:
+            return {column.name for column in self.described.columns if column.weak}
         return set(columns) if self.format in ("csv", "json") else set(self.partitions)
 
     def counted_rows(self) -> int | None:
         """The rows, where the files say it themselves."""
-        if self.format != "parquet":
+        if self.format not in ("parquet", _DELTA):
             return None
         return sum(int(pq.read_metadata(file).num_rows) for file in self.files)
 
@@ -107,7 +126,7 @@ def tables_in(folder: Path) -> dict[str, Files]:
             continue
         known = _format_of(path)
         if path.is_dir():
-            known = next((f for f in map(_format_of, _data_files(path)) if f), None)
+            known = _format_in(path)
         if known:
             found.setdefault(_bare_name(path), []).append(Files(path, known))
     return {
@@ -126,6 +145,10 @@ def read_frame(spark: SparkSession, files: Files, endpoint: Endpoint) -> DataFra
                 " register it in Spark's catalog and use lake://"
             )
     match files.format:
+        case "delta":
+            return _read_delta(spark, files)
+        case "log":
+            return _read_log(spark, files)
         case "csv":
             return _read_csv(spark, files, endpoint)
         case "json":
@@ -146,6 +169,28 @@ def _read_typed(spark: SparkSession, files: Files) -> DataFrame:
         .schema(_with_text(frame, files.partitions))
         .load(str(files.path))
     )
+
+
+def _read_delta(spark: SparkSession, files: Files) -> DataFrame:
+    """The files that count, with the columns that the table has now."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(lake_delta.spark_schema(files.path))
+    if not files.files:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", str(files.path))
+    return reader.parquet(*map(str, files.files))
+
+
+def _read_log(spark: SparkSession, files: Files) -> DataFrame:
+    """The rows that are left when all that came was done."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    assert files.described is not None
+    schema = from_arrow_schema(lake_log.log_schema(files.described), prefer_timestamp_ntz=True)
+    found = [str(file) for file in files.files]
+    log = spark.read.schema(schema).parquet(*found) if found else spark.createDataFrame([], schema)
+    return lake_log.current_frame(log, files.key)
 
 
 def _read_csv(spark: SparkSession, files: Files, endpoint: Endpoint) -> DataFrame:
@@ -232,6 +277,14 @@ def _data_files(folder: Path) -> Iterator[Path]:
         hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
         if path.is_file() and not hidden and _format_of(path):
             yield path
+
+
+def _format_in(folder: Path) -> str | None:
+    if (folder / lake_delta.LOG).is_dir():
+        return _DELTA
+    if (folder / DESCRIPTION).is_file():
+        return _LOG
+    return next((found for found in map(_format_of, _data_files(folder)) if found), None)
 
 
 def _format_of(path: Path) -> str | None:

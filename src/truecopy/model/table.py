@@ -95,6 +95,7 @@ class Table:
         next_number: What the one column of `numbered` would get next; None where it is not known.
         collations: Name and collation of the columns of text that have one of their own.
         uncarried: What a table made from this description will not have, in words.
+        whole: It takes one write at a time, so that slices of it gain nothing.
     """
 
     name: TableName
@@ -111,6 +112,7 @@ class Table:
     next_number: int | None = None
     collations: tuple[tuple[str, str], ...] = ()
     uncarried: tuple[str, ...] = ()
+    whole: bool = False
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or of that name in another case where only one fits."""

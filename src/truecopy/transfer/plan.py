@@ -220,4 +220,5 @@ def _written(plan: TablePlan, columns: list[Column], types: tuple[Type, ...]) ->
 def may_be_sliced(target: Table, key: tuple[str, ...]) -> bool:
     """A swap of two unique values is right only where both rows are written in one transaction."""
     wanted = {name.lower() for name in key}
-    return bool(key) and all({c.lower() for c in unique} == wanted for unique in target.unique)
+    is_alone = all({c.lower() for c in unique} == wanted for unique in target.unique)
+    return bool(key) and is_alone and not target.whole
