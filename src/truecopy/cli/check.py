@@ -40,17 +40,26 @@ def check(
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.preflight.check import preflight
 
-    report = preflight(transfer_settings(load_task(task)))
-    secrets = (report.source, report.target)
+    read = load_task(task)
+    reports = [preflight(leg) for leg in transfer_legs(read)]
+    secrets = tuple(end for report in reports for end in (report.source, report.target))
+    ready = all(report.is_ready for report in reports)
     if json_:
-        text = json.dumps(document(report), ensure_ascii=False)
+        found = [document(report) for report in reports]
+        whole = {"task": read.task, "verdict": _verdict(ready), "legs": found}
+        text = json.dumps(found[0] if len(found) == 1 else whole, ensure_ascii=False)
         sys.stdout.write(f"{mask_secrets(text, secrets)}\n")
     else:
-        print_check(report, secrets)
-    return 0 if report.is_ready else 1
+        for report in reports:
+            print_check(report, secrets)
+    return 0 if ready else 1
+
+
+def _verdict(ready: bool) -> str:
+    return "ready" if ready else "not_ready"
 
 
 def document(report: Report) -> dict[str, object]:
@@ -58,7 +67,7 @@ def document(report: Report) -> dict[str, object]:
     promise = report.guarantee
     return {
         "task": report.task,
-        "verdict": "ready" if report.is_ready else "not_ready",
+        "verdict": _verdict(report.is_ready),
         "source": str(report.source),
         "target": str(report.target),
         "tables": [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -25,17 +24,17 @@ def pause(task: TaskFile) -> int:
     Nothing is lost by it: positions are kept, and a run that starts meanwhile waits, too. Mind how long the
     source keeps its log.
     """
-    with _control(task) as (settings, control):
+    for settings, control in _controls(task):
         is_new = control.pause()
-    typer.echo(f"{settings.task}: {'paused' if is_new else 'was paused already'}")
+        typer.echo(f"{settings.task}: {'paused' if is_new else 'was paused already'}")
     return 0
 
 
 def resume(task: TaskFile) -> int:
     """Let a task go on that was held up by `pause`."""
-    with _control(task) as (settings, control):
+    for settings, control in _controls(task):
         is_new = control.resume()
-    typer.echo(f"{settings.task}: {'goes on' if is_new else 'was not paused'}")
+        typer.echo(f"{settings.task}: {'goes on' if is_new else 'was not paused'}")
     return 0
 
 
@@ -86,31 +85,30 @@ def throttle(
         "timezone": timezone,
     }
     changes = {name: value for name, value in wanted.items() if value is not None}
-    with _control(task) as (settings, control):
+    for settings, control in _controls(task):
         before = {} if reset else dict(control.wishes().throttle)
         after = {**before, **changes}
         limits = settings.limits.changed(after)  # refuses what makes no sense before it is kept
         if reset or changes:
             control.throttle(after)
-    lines = list(describe_limits(limits, after))
-    typer.echo(f"{settings.task}: {', '.join(lines) or 'no limits but those of the databases'}")
+        lines = list(describe_limits(limits, after))
+        typer.echo(f"{settings.task}: {', '.join(lines) or 'no limits but those of the databases'}")
     return 0
 
 
-@contextmanager
-def _control(path: Path) -> Iterator[tuple[Settings, Control]]:
-    """The task's settings, and its wishes in the target; tables are made there for a task that has not begun."""
+def _controls(path: Path) -> Iterator[tuple[Settings, Control]]:
+    """The settings of each leg, and its wishes in the target; tables are made there for one that has not begun."""
     from truecopy.engines import connect
     from truecopy.model.endpoint import parse_endpoint
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.control import Control
 
-    settings = transfer_settings(load_task(path))
-    with connect(parse_endpoint(settings.target)) as target:
-        control = Control(cast(Any, target), settings.task)
-        control.create()
-        yield settings, control
+    for settings in transfer_legs(load_task(path)):
+        with connect(parse_endpoint(settings.target)) as target:
+            control = Control(cast(Any, target), settings.task)
+            control.create()
+            yield settings, control
 
 
 def _number(option: str, text: str | None) -> int | None:

@@ -43,16 +43,17 @@ def run(
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.cutover.standing import standing
-    from truecopy.transfer.run import Listener, Transfer
+    from truecopy.transfer.fleet import runner
+    from truecopy.transfer.run import Listener
 
     if snapshot_only and until_caught_up:
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
-    settings = standing(transfer_settings(load_task(task)))
+    legs = [standing(leg) for leg in transfer_legs(load_task(task))]
     with transfer_progress(ERRORS) as progress:
-        transfer = Transfer(settings, Listener(said=say, progress=progress))
-        report = transfer.run(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
+        carry_out = runner(legs, Listener(said=say, progress=progress))
+        report = carry_out(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
     if json_:
         json.dump(_document(report), sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")

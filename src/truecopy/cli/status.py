@@ -39,25 +39,29 @@ def status(
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.status import read_status
 
     loaded = load_task(task)
-    settings = transfer_settings(loaded)
-    found, chosen = read_status(settings), verifiers(loaded)
-    secrets = (parse_endpoint(settings.source), parse_endpoint(settings.target))
+    chosen, legs = verifiers(loaded), transfer_legs(loaded)
+    found = [read_status(leg) for leg in legs]
+    secrets = tuple(parse_endpoint(end) for leg in legs for end in (leg.source, leg.target))
     if json_:
-        text = json.dumps({**found.plain(), "verifiers": chosen}, ensure_ascii=False)
-        sys.stdout.write(f"{mask_secrets(text, secrets)}\n")
+        plain = [{**one.plain(), "verifiers": chosen} for one in found]
+        whole = plain[0] if len(plain) == 1 else {"task": loaded.task, "legs": plain}
+        sys.stdout.write(f"{mask_secrets(json.dumps(whole, ensure_ascii=False), secrets)}\n")
         return 0
     out = Console(highlight=False)
     if not out.is_terminal:
         out.width = _WIDE  # a reader of lines gets whole lines
-    for line in describe(found, chosen):
-        out.print(mask_secrets(line, secrets), soft_wrap=True)
-    if found.progress.tables:
-        out.print()
-        out.print(_tables(found))
+    for place, one in enumerate(found):
+        if place:
+            out.print()
+        for line in describe(one, chosen):
+            out.print(mask_secrets(line, secrets), soft_wrap=True)
+        if one.progress.tables:
+            out.print()
+            out.print(_tables(one))
     return 0
 
 

@@ -112,6 +112,14 @@ def keyspace_id(function: str, text: str) -> bytes:
 
 def parse_keyspace(document: object) -> Keyspace:
     """The keyspace that a YAML mapping describes, directly or under `source:` of a task file."""
+    keyspace = parse_shards(document)
+    if flaw := _flaw((shard.key_range for shard in keyspace.serving), WHOLE):
+        raise UsageError(f"the serving shards of {keyspace.name} do not fit together: {flaw}")
+    return keyspace
+
+
+def parse_shards(document: object) -> Keyspace:
+    """The same of some shards, which need not tile all keyspace ids: those that rows are written to."""
     whole = _mapping(document, "the keyspace file")
     plain = _mapping(whole["source"], "source") if "source" in whole else whole
     _refuse_unknown(plain, ("keyspace", "shards", "sharding"), "the keyspace file")
@@ -131,8 +139,6 @@ def parse_keyspace(document: object) -> Keyspace:
     for one in names:
         if names.count(one) > 1:
             raise UsageError(f"two shards of {name} have the key range {one}")
-    if flaw := _flaw((shard.key_range for shard in keyspace.serving), WHOLE):
-        raise UsageError(f"the serving shards of {name} do not fit together: {flaw}")
     return keyspace
 
 

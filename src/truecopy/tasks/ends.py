@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 from urllib.parse import quote
 
 from pydantic import Discriminator, Field, Tag, model_serializer, model_validator
 
 from truecopy.model.endpoint import Endpoint, mask_url, parse_endpoint
 from truecopy.model.errors import UsageError
-from truecopy.model.keyspace import Keyspace, parse_keyspace
+from truecopy.model.keyspace import Keyspace, parse_keyspace, parse_shards
 from truecopy.tasks.values import SecretText, Section
 
 
@@ -94,7 +94,7 @@ class Shards(Section):
     """By table: the column and the function that make the keyspace id of a row."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Shards:
+    def _fits_together(self) -> Self:
         try:
             self.whole()
         except UsageError as error:
@@ -103,15 +103,33 @@ class Shards(Section):
 
     def whole(self) -> Keyspace:
         """The keyspace, with its servers' URLs as they are written."""
+        return parse_keyspace(self._plain())
+
+    def _plain(self) -> dict[str, object]:
         shards = {
             name: {"servers": [s.reference for s in one.servers], "serving": one.serving}
             for name, one in self.shards.items()
         }
         sharding = {table: one.model_dump() for table, one in self.sharding.items()}
-        return parse_keyspace({"keyspace": self.keyspace, "shards": shards, "sharding": sharding})
+        return {"keyspace": self.keyspace, "shards": shards, "sharding": sharding}
 
     def __str__(self) -> str:
         return f"keyspace {self.keyspace}"
+
+
+class TargetShards(Shards):
+    """Shards of a keyspace that rows are written to: all that are named, whether they serve or not."""
+
+    def whole(self) -> Keyspace:
+        """The shards, which need not be all of the keyspace."""
+        found = parse_shards(self._plain())
+        for place, one in enumerate(found.shards):
+            for other in found.shards[place + 1 :]:
+                if one.key_range.overlaps(other.key_range):
+                    raise UsageError(
+                        f"{one.name} and {other.name} overlap, so that rows would go to both; write a task for each"
+                    )
+        return found
 
 
 def _which(data: object) -> str:
@@ -120,8 +138,14 @@ def _which(data: object) -> str:
     return "an address"
 
 
-End = Annotated[
+Source = Annotated[
     Annotated[Address, Tag("an address")] | Annotated[Shards, Tag("a keyspace")],
     Discriminator(_which),
 ]
 """A database's URL, or a keyspace."""
+
+Target = Annotated[
+    Annotated[Address, Tag("an address")] | Annotated[TargetShards, Tag("a keyspace")],
+    Discriminator(_which),
+]
+"""A database's URL, or shards of a keyspace."""

@@ -12,7 +12,7 @@ from truecopy.mapping.rules import Rule
 from truecopy.model.errors import UsageError
 from truecopy.model.guarantees import Consistency, Delivery
 from truecopy.stream.yaml_file import read_yaml
-from truecopy.tasks.ends import Address, End, Shards
+from truecopy.tasks.ends import Address, Shards, Source, Target
 from truecopy.tasks.problems import TaskFileError, find_problems, unknown_keys
 from truecopy.tasks.sections import (
     Chunks,
@@ -34,10 +34,10 @@ class Task(Section):
 
     task: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=64)]
     """Its name: by it the task is stopped, resumed and asked about, and its writes are marked."""
-    source: End
+    source: Source
     """A database's URL, or a keyspace."""
-    target: End
-    """A database's URL, or a keyspace."""
+    target: Target
+    """A database's URL, or shards of a keyspace."""
     tables: Tables = Tables()
     """Which tables, rows and columns go over."""
     routes: dict[str, RouteTo] = Field(default_factory=dict)

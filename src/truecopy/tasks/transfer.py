@@ -12,17 +12,23 @@ from truecopy.transfer.webhook import Hook
 
 
 def transfer_settings(task: Task) -> Settings:
-    """The settings of a task; what transfers cannot do yet is refused, never left undone in silence."""
+    """The settings of a task between two databases."""
     if not isinstance(task.source, Address) or not isinstance(task.target, Address):
         raise UsageError(
-            f"{task.path}: a transfer runs between two databases; keyspaces can be streamed only"
+            f"{task.path}: this is for tasks between two databases; a keyspace takes over shard by shard, when its file"
+            " says which of them serve"
         )
+    return settings_between(task, task.source.text, task.target.text)
+
+
+def settings_between(task: Task, source: str, target: str) -> Settings:
+    """The settings of a task, or of a part of it, between two URLs."""
     if task.validate_only:
         raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
     return Settings(
         task=task.task,
-        source=task.source.text,
-        target=task.target.text,
+        source=source,
+        target=target,
         tables=task.tables.include if task.tables.include != ("*",) else (),
         exclude=task.tables.exclude,
         rules=task.mapping_rules(),

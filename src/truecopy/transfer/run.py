@@ -44,7 +44,6 @@ from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
-from truecopy.stream.request import Request
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
 from truecopy.transfer.cutover.state import require_no_cutover
@@ -111,7 +110,7 @@ class Transfer:
         self._listener = listener or Listener()
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
-        self._request = Request(settings.source, tables=settings.tables)
+        self._request = settings.request
         self._seconds = self._verify_seconds = 0.0
         self._rules = settings.rules
         self._applied = AppliedByQuery({})

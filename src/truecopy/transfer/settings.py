@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from truecopy.mapping.choice import Choice
 from truecopy.mapping.plan import MappingRules
 from truecopy.model.table import TableName
+from truecopy.stream.request import Request
 from truecopy.transfer.leg import Leg
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.webhook import Hook
@@ -59,6 +60,15 @@ class Settings:
     def connections(self) -> int:
         """The most that are open to either side; 0 for one per core."""
         return self.limits.connections
+
+    @property
+    def request(self) -> Request:
+        """The stream of its source."""
+        if self.leg is None:
+            return Request(self.source, tables=self.tables)
+        # Legs that begin at the same shard are streams of their own, which must not share a slot.
+        slot = f"truecopy_{hashlib.sha256(self.task.encode()).hexdigest()[:12]}"
+        return Request(self.source, self.leg.shard, self.tables, settings={"slot": slot})
 
     @property
     def annotation(self) -> str:
