@@ -17,6 +17,7 @@ from truecopy.cli.check import check
 from truecopy.cli.cutover import cutover, switch_back
 from truecopy.cli.demo import demo
 from truecopy.cli.pause import pause, resume, throttle
+from truecopy.cli.queries import queries_app
 from truecopy.cli.run import run
 from truecopy.cli.status import status
 from truecopy.cli.stream import stream
@@ -46,6 +47,7 @@ app.command()(pause)
 app.command()(resume)
 app.command()(throttle)
 app.command()(demo)
+app.add_typer(queries_app)
 app.add_typer(token_app)
 app.add_typer(task_app)
 

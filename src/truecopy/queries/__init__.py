@@ -1,0 +1,1 @@
+"""Proof about query results: source, filter, rewrite, run, compare, determinism, resolve, report."""

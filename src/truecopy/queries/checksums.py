@@ -1,0 +1,149 @@
+"""Checksums of a result, computed by the engine: a cheap look first, each column only on a mismatch.
+
+The look: rows, the sum of the rows' fingerprints, non-NULL values per leaf, and the sums of floats.
+Where fingerprints agree, every column agrees, and so does which values stand together in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from truecopy.engines.queries.texts import Texts
+from truecopy.model.shape import QueryColumn
+from truecopy.queries.leaves import Leaf, inner_select
+
+Fetch = Callable[[str], list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class FloatSums:
+    """What is compared of floats: sums of the finite values, and how many are not finite."""
+
+    total: float
+    magnitude: float
+    nan: int
+    infinite: int
+    minus_infinite: int
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "sum": self.total,
+            "sum_abs": self.magnitude,
+            "nan": self.nan,
+            "positive_infinity": self.infinite,
+            "negative_infinity": self.minus_infinite,
+        }
+
+
+@dataclass(frozen=True)
+class Look:
+    """The first look at a result.
+
+    Attributes:
+        exact: Sum of the fingerprints of the leaves that are compared exactly.
+        whole: Likewise with the exact bits of floats; the same where there are none.
+        counts: Values that are not NULL, by leaf.
+        floats: Sums of each leaf that is a float.
+    """
+
+    rows: int
+    exact: int
+    whole: int
+    counts: tuple[int, ...]
+    floats: Mapping[int, FloatSums]
+
+
+@dataclass(frozen=True)
+class LeafSums:
+    """Sums of the hashes of one leaf's texts: as they are, with sorted lists, with fewer digits."""
+
+    text: int
+    sorted: int | None = None
+    rounded: int | None = None
+
+
+def look(
+    fetch: Fetch, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
+) -> Look:
+    """The first look, by one statement."""
+    has_floats = any(leaf.number for leaf in leaves)
+    wanted = ["COUNT(*)", texts.total(exact_hash(texts, leaves))]
+    wanted.append(texts.total(_whole_hash(texts, leaves)) if has_floats else "0")
+    wanted += [f"COUNT({leaf.base})" for leaf in leaves]
+    for leaf in leaves:
+        if leaf.number:
+            wanted += float_sums(texts, leaf.number)
+    (row,) = fetch(f"SELECT {', '.join(wanted)} FROM {inner_select(texts, columns, query)}")
+    values = list(row)
+    rows, exact, whole = int(values[0]), int(values[1]), int(values[2])
+    counts = tuple(int(value) for value in values[3 : 3 + len(leaves)])
+    rest = values[3 + len(leaves) :]
+    floats = {}
+    for at, leaf in enumerate(leaves):
+        if leaf.number:
+            floats[at] = _read_floats(rest[:5])
+            rest = rest[5:]
+    return Look(rows, exact, whole if has_floats else exact, counts, floats)
+
+
+def leaf_sums(
+    fetch: Fetch, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
+) -> tuple[dict[int, LeafSums], int]:
+    """The sums of each leaf that is compared exactly, and of rows with sorted lists, by one statement."""
+    exact = [(at, leaf) for at, leaf in enumerate(leaves) if not leaf.number]
+    wanted = [texts.total(exact_hash(texts, leaves, unordered=True))]
+    for _, leaf in exact:
+        asked = (text for text in (leaf.text, leaf.sorted, leaf.rounded) if text is not None)
+        wanted += [texts.total(texts.hash60(text)) for text in asked]
+    (row,) = fetch(f"SELECT {', '.join(wanted)} FROM {inner_select(texts, columns, query)}")
+    values = iter([int(value) for value in row])
+    rows = next(values)
+    found = {
+        at: LeafSums(
+            next(values),
+            next(values) if leaf.sorted is not None else None,
+            next(values) if leaf.rounded is not None else None,
+        )
+        for at, leaf in exact
+    }
+    return found, rows
+
+
+def exact_hash(texts: Texts, leaves: Sequence[Leaf], *, unordered: bool = False) -> str:
+    """The fingerprint of a row's leaves that are compared exactly."""
+    chosen = [leaf for leaf in leaves if not leaf.number]
+    return texts.row_hash(
+        [(leaf.sorted or leaf.text) if unordered else leaf.text for leaf in chosen],
+        [leaf.free for leaf in chosen],
+    )
+
+
+def float_sums(texts: Texts, x: str) -> list[str]:
+    """Five aggregates: the sum and the magnitude of finite values, and counts of the others."""
+    nan, infinite, minus = texts.special(x)
+    finite = f"CASE WHEN {nan} OR {infinite} OR {minus} THEN NULL ELSE {x} END"
+    return [
+        f"SUM({finite})",
+        f"SUM(ABS({finite}))",
+        *(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in (nan, infinite, minus)),
+    ]
+
+
+def read_sum(value: object) -> float:
+    """A sum of floats as engines give it; that of no values is 0."""
+    return 0.0 if value is None else float(str(value))
+
+
+def _read_floats(values: Sequence[object]) -> FloatSums:
+    total, magnitude, *counts = values
+    nan, infinite, minus = (int(str(count)) for count in counts)
+    return FloatSums(read_sum(total), read_sum(magnitude), nan, infinite, minus)
+
+
+def _whole_hash(texts: Texts, leaves: Sequence[Leaf]) -> str:
+    return texts.row_hash(
+        [leaf.text for leaf in leaves], [leaf.free or bool(leaf.number) for leaf in leaves]
+    )

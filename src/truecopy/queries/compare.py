@@ -1,0 +1,157 @@
+"""The comparison of two results: schema, row count, checksums, fingerprints, then the rows themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from truecopy.model.shape import Shape, agree_shapes, shape_name
+from truecopy.queries.checksums import Look
+from truecopy.queries.leaves import Leaf, common_scale
+from truecopy.queries.results import LiveResult, Plan, Result
+from truecopy.queries.rows import differing_rows, moved_floats
+from truecopy.queries.settings import Settings
+from truecopy.queries.verdict import ColumnVerdict, Match, judge_floats, judge_leaf, judge_schema
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The verdict with its evidence.
+
+    Attributes:
+        rows: Rows of control and of test.
+        exact: Equal to the last bit, floats included.
+        differences: A sample of the differing rows.
+    """
+
+    match: Match
+    columns: tuple[ColumnVerdict, ...] = ()
+    rows: tuple[int | None, int | None] = (None, None)
+    exact: bool = False
+    differences: tuple[dict[str, Any], ...] = ()
+
+
+class Comparator(Protocol):
+    """The stage; another one is registered under `truecopy.queries.comparators`."""
+
+    def __call__(
+        self, control: Result, test: Result, settings: Settings, key: tuple[str, ...] = ()
+    ) -> Comparison: ...
+
+
+def compare(
+    control: Result, test: Result, settings: Settings, key: tuple[str, ...] = ()
+) -> Comparison:
+    """Compares by checksums that the engines compute."""
+    same_engine = control.dialect == test.dialect
+    agreed = agreed_shapes(control, test)
+    wrong = judge_schema(control.columns, test.columns, same_engine=same_engine, agreed=agreed)
+    if wrong:
+        return Comparison(Match.SCHEMA_MISMATCH, tuple(wrong))
+    shapes = tuple(shape for shape in agreed if shape is not None)
+    plan = Plan(shapes, _scales(control, test, shapes), settings.ordered_arrays)
+    looks = (control.look(plan), test.look(plan))
+    rows = (looks[0].rows, looks[1].rows)
+    match, columns = _judge(control, test, plan, looks, settings)
+    exact = match is Match.MATCH and looks[0].whole == looks[1].whole
+    differences: tuple[dict[str, Any], ...] = ()
+    if (
+        match is not Match.MATCH
+        and isinstance(control, LiveResult)
+        and isinstance(test, LiveResult)
+    ):
+        differences = tuple(differing_rows(control, test, plan, rows, settings, key))
+    return Comparison(match, columns, rows, exact, differences)
+
+
+def compare_schema(control: Result, test: Result) -> Comparison:
+    """Compares columns alone, for definitions and where checksums are not wanted."""
+    wrong = judge_schema(
+        control.columns,
+        test.columns,
+        same_engine=control.dialect == test.dialect,
+        agreed=agreed_shapes(control, test),
+    )
+    return Comparison(Match.SCHEMA_MISMATCH if wrong else Match.MATCH, tuple(wrong))
+
+
+def agreed_shapes(control: Result, test: Result) -> list[Shape | None]:
+    """What columns of the same place are compared as; results kept in a bank stay as they were kept."""
+    found: list[Shape | None] = []
+    for one, other in zip(control.columns, test.columns, strict=False):
+        shape = agree_shapes(one.shape, other.shape)
+        if shape is not None and (control.own_shapes_only or test.own_shapes_only):
+            kept = one.shape if control.own_shapes_only else other.shape
+            shape = agree_shapes(kept, kept)
+        found.append(shape)
+    return found
+
+
+def _scales(control: Result, test: Result, agreed: tuple[Shape, ...]) -> tuple[int | None, ...]:
+    if control.own_shapes_only or test.own_shapes_only:
+        return (None,) * len(agreed)
+    return tuple(
+        common_scale(one.shape, other.shape, shape)
+        for one, other, shape in zip(control.columns, test.columns, agreed, strict=True)
+    )
+
+
+def _judge(
+    control: Result, test: Result, plan: Plan, looks: tuple[Look, Look], settings: Settings
+) -> tuple[Match, tuple[ColumnVerdict, ...]]:
+    one, other = looks
+    leaves = (test if control.own_shapes_only else control).leaves(plan)
+    if one.rows != other.rows:
+        return Match.ROW_COUNT_MISMATCH, ()
+    if one.whole == other.whole and one.exact == other.exact:
+        return Match.MATCH, tuple(
+            _verdict(leaf, at, "", "", looks) for at, leaf in enumerate(leaves)
+        )
+    wrong = {at: (judge_floats(one, other, at, settings), "") for at in one.floats}
+    rows_agree = one.exact == other.exact
+    if not rows_agree:
+        (sums, rows), (other_sums, other_rows) = control.sums(plan), test.sums(plan)
+        for at in sums:
+            counts = (one.counts[at], other.counts[at])
+            wrong[at] = judge_leaf(leaves[at], sums[at], other_sums[at], counts)
+        rows_agree = rows == other_rows
+    columns = [
+        _verdict(leaf, at, *wrong.get(at, ("", "")), looks) for at, leaf in enumerate(leaves)
+    ]
+    if not all(column.match for column in columns):
+        return Match.COLUMN_MISMATCH, tuple(columns)
+    if not rows_agree:
+        return Match.ROW_MISMATCH, tuple(columns)
+    moved = _moved(control, test, plan, one.rows, settings)
+    if moved:
+        columns = [
+            ColumnVerdict(c.name, False, "values stand in other rows", "", c.control, c.test)
+            if at in moved
+            else c
+            for at, c in enumerate(columns)
+        ]
+        return Match.ROW_MISMATCH, tuple(columns)
+    return Match.MATCH, tuple(columns)
+
+
+def _moved(control: Result, test: Result, plan: Plan, rows: int, settings: Settings) -> set[int]:
+    if isinstance(control, LiveResult) and isinstance(test, LiveResult):
+        return moved_floats(control, test, plan, rows, settings)
+    return set()
+
+
+def _verdict(
+    leaf: Leaf, at: int, reason: str, cause: str, looks: tuple[Look, Look]
+) -> ColumnVerdict:
+    sides = []
+    for look in looks:
+        shown: dict[str, Any] = {"values": look.counts[at]}
+        if at in look.floats:
+            shown |= look.floats[at].to_dict()
+        sides.append(shown)
+    return ColumnVerdict(leaf.label, not reason, reason, cause, sides[0], sides[1])
+
+
+def types_of(result: Result) -> dict[str, str]:
+    """The columns of a result with their types, for reports."""
+    return {column.name: shape_name(column.shape) for column in result.columns}
