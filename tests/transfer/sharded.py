@@ -100,6 +100,16 @@ def keyspace(shards: Mapping[str, Database]) -> dict[str, Any]:
     }
 
 
+def keyspace_file(folder: Path, shards: Mapping[str, Database], serving: Sequence[str]) -> Path:
+    """The file that streams of the keyspace read, put into its place in one step."""
+    document = keyspace(shards)
+    for name, shard in document["shards"].items():
+        shard["serving"] = name in serving
+    draft = folder / "bank.new"
+    draft.write_text(yaml.safe_dump(document))
+    return draft.rename(folder / "bank.yaml")
+
+
 def task_file(folder: Path, source: object, target: object, **more: Any) -> Path:
     path = folder / "task.yaml"
     document = {"task": "reshard", "source": source, "target": target, **more}

@@ -5,20 +5,26 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.program import truecopy
 from tests.servers import Database, Server
 from tests.transfer.sharded import (
     fill,
     held,
+    is_in,
     keyspace,
+    keyspace_file,
     legs_of,
     task_file,
     together,
     write,
 )
+from truecopy.model.errors import UsageError
+from truecopy.stream.follow import Following
+from truecopy.stream.request import Request
 from truecopy.transfer.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -44,23 +50,41 @@ def test_a_database_is_split_into_two_shards(
     spark: SparkSession, mariadb_db: Database, targets: dict[str, Database], tmp_path: Path
 ) -> None:
     fill(mariadb_db)
+    shards = {"-": mariadb_db, **targets}
+    file = keyspace_file(tmp_path, shards, serving=["-"])
+    with Following(Request(str(file)), "current", "current") as following:
+        start = following.offset.token()
     legs = legs_of(task_file(tmp_path, mariadb_db.url, keyspace(targets)))
     assert [leg.task for leg in legs] == ["reshard:-80", "reshard:80-"]
     first = Fleet(legs).run(until_caught_up=True)
     assert first.state == "replicate"
     assert first.tables[f"{mariadb_db.name}.account"].rows_copied == 200
     write(mariadb_db)
+    mariadb_db.execute("INSERT INTO account VALUES (500, 'last')")
     Fleet(legs).run(until_caught_up=True)
     for shard, database in targets.items():
         assert held(database) == held(mariadb_db, shard)
         ((name, position, at),) = database.execute("SELECT * FROM truecopy_origin")
-        assert name == "-"
-        assert position
-        assert at > 0
+        assert (name, bool(position), at > 0) == ("-", True, True)
         assert len(database.execute("SHOW INDEX FROM account")) == 2, "the unique key as well"
     assert together(list(targets.values())) == held(mariadb_db)
 
+    # The stream of the keyspace steps over to the shards, past all that was copied and replicated.
+    keyspace_file(tmp_path, shards, serving=TWO)
+    for shard, number in {"-80": 501, "80-": 504}.items():
+        assert is_in(shard, number)
+        targets[shard].execute("INSERT INTO account VALUES (%s, 'new')", (number,))
+    with Following(Request(str(file)), start, "current") as following:
+        changes = [change for change in following.changes() if change["key"]]
+    assert {change["shard"] for change in changes[-2:]} == set(TWO)
+    new = [
+        int(c["key"]["id"]) for c in changes if c["kind"] == "insert" and "account" in c["table"]
+    ]
+    assert sorted(new) == [500, 501, 504], "each once"
+    assert not [c for c in changes if "truecopy" in c["table"]]
 
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["mariadb_db", "postgres_db"])
 def test_two_shards_are_merged(
     spark: SparkSession,
@@ -81,3 +105,56 @@ def test_two_shards_are_merged(
     Fleet(legs).run(until_caught_up=True)
     assert held(merged) == together(list(targets.values()))
     assert held(merged, "-80")["account"]
+
+
+def test_check_and_status_show_each_leg(
+    mariadb_db: Database, targets: dict[str, Database], tmp_path: Path
+) -> None:
+    fill(mariadb_db, rows=20)
+    mariadb_db.execute("CREATE TABLE settings (name VARCHAR(20) NOT NULL PRIMARY KEY)")
+    task = str(task_file(tmp_path, mariadb_db.url, keyspace(targets)))
+    found = truecopy("check", task, "--json")
+    assert found.code == 1, found.err
+    assert [leg["task"] for leg in found.document["legs"]] == ["reshard:-80", "reshard:80-"]
+    for leg in found.document["legs"]:
+        assert "consistent by transaction" in leg["guarantee"]["effective"]["text"]
+        errors = [one["message"] for one in leg["findings"] if one["level"] == "error"]
+        assert len(errors) == 1
+        assert "nothing says how" in errors[0]
+        told = [one["message"] for one in leg["findings"] if one["subject"] == "tables"]
+        assert any("of shard -, and truecopy_origin on" in line for line in told)
+    mariadb_db.execute("DROP TABLE settings")
+    mariadb_db.execute("ALTER TABLE orders MODIFY owner BIGINT NULL")
+    mariadb_db.execute("UPDATE orders SET owner = NULL WHERE id = 7")
+    found = truecopy("check", task, "--json")
+    assert "belong to no shard" in found.out
+    mariadb_db.execute("DELETE FROM orders WHERE id = 7")
+    assert truecopy("check", task, "--json").document["verdict"] == "ready"
+    status = truecopy("status", task, "--json").document
+    assert [leg["state"] for leg in status["legs"]] == ["not begun"] * 2
+    paused = truecopy("pause", task)
+    assert paused.out == "reshard:-80: paused\nreshard:80-: paused\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"delivery": "at-most-once", "consistency": "row"}, "cannot be had on a shard"),
+        ({"target": {"-80": "", "40-": ""}}, "-80 and 40- overlap"),
+        ({"source": {"-": ""}, "sharding": {"orders": {"column": "id"}}}, "sharding.orders.function: missing"),
+    ],
+)
+def test_what_a_keyspace_cannot_be(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+    url = "mariadb://nobody@nowhere/shop"
+    sharding = more.pop("sharding", {})
+
+    def end(shards: dict[str, str] | str) -> object:
+        if isinstance(shards, str):
+            return shards
+        servers = {name: {"servers": [url]} for name in shards}
+        return {"keyspace": "shop", "shards": servers, "sharding": sharding}
+
+    ends = {"source": url, "target": {"-80": ""}} | more
+    path = task_file(tmp_path, end(ends.pop("source")), end(ends.pop("target")), **ends)
+    with pytest.raises(UsageError, match=message):
+        legs_of(path)

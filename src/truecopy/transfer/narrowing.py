@@ -6,14 +6,16 @@ rows that come from elsewhere. So whatever copies or verifies a leg does it as f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from truecopy.engines.key_ranges import key_range_sql, no_keyspace_id_sql
 from truecopy.engines.protocols import Session
+from truecopy.mapping.choice import nearest
 from truecopy.mapping.key_ranges import only_range
+from truecopy.mapping.plan import TableMapping
 from truecopy.model.change import Definition
 from truecopy.model.errors import UsageError
 from truecopy.model.keyspace import KeyRange, Sharding
@@ -26,26 +28,64 @@ from truecopy.transfer.preflight.ends import has_row
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+NAMELESS = (
+    "has rows whose {} is NULL or negative, so that they belong to no shard: give them another value, or leave the"
+    " table out"
+)
+
 
 def narrowed(plan: TablePlan, leg: Leg, source: Session, target: Session) -> TablePlan:
     """The plan of a table with only the rows of a leg on both sides."""
     if not leg.is_filtered and not leg.is_shared:
         return plan
-    name = plan.mapping.source
-    rule = leg.rule(str(name))
-    column = _source_column(plan, rule)
-    read, comparison = plan.read, plan.comparison
+    mapping, read, comparison = plan.mapping, plan.read, plan.comparison
     if leg.is_filtered:
-        _require_ids(source, name, column, rule)
+        rule = leg.rule(str(mapping.source))
+        column = sharding_column(mapping, rule)
+        if lacks_ids(source, mapping.source, column, rule):
+            raise UsageError(f"{mapping.source} {NAMELESS.format(column.name)}")
         where = _condition(source, column, column.type, rule, leg.target)
         if read == comparison.source:
             comparison = replace(comparison, source=replace(read, where=where))
         read = replace(read, where=where)
-    if leg.is_shared:
-        onto = _target_column(plan, column)
-        where = _condition(target, onto, column.type, rule, leg.source)
-        comparison = replace(comparison, target=replace(comparison.target, where=where))
+    if mine := rows_on_target(leg, mapping, comparison.target.columns, target):
+        comparison = replace(comparison, target=replace(comparison.target, where=mine))
     return replace(plan, read=read, comparison=comparison)
+
+
+def rows_on_target(
+    leg: Leg, mapping: TableMapping, columns: Sequence[Column], target: Session
+) -> str | None:
+    """A condition for the rows of a target's table that come from this leg; None where all do."""
+    if not leg.is_shared:
+        return None
+    rule = leg.rule(str(mapping.source))
+    column = sharding_column(mapping, rule)
+    name = mapping.renames.get(column.name, "")
+    arrived = next((one for one in columns if one.name.lower() == name.lower()), None)
+    if arrived is None:
+        raise UsageError(
+            f"{mapping.source}: {column.name}, by which it is sharded, must arrive as it is, since rows of several"
+            " shards meet on the target"
+        )
+    return _condition(target, arrived, column.type, rule, leg.source)
+
+
+def sharding_column(mapping: TableMapping, rule: Sharding) -> Column:
+    """The column of the source by which a table is sharded."""
+    for column in mapping.source_columns:
+        if column.name.lower() == rule.column.lower():
+            return column
+    raise UsageError(
+        f"{mapping.source} is sharded by {rule.column}, which is no column of it"
+        f"{nearest(rule.column, (column.name for column in mapping.source_columns))}"
+    )
+
+
+def lacks_ids(source: Any, name: TableName, column: Column, rule: Sharding) -> bool:
+    """Whether a table has rows that belong to no range: they would be left behind in silence."""
+    lacks = no_keyspace_id_sql(source.dialect, column, rule.function)
+    return bool(lacks) and has_row(source, name, lacks)
 
 
 def narrowed_changes(
@@ -89,31 +129,3 @@ def _condition(
             f"{session.endpoint.scheme}:// cannot choose rows by key range: it cannot be an end of a keyspace that"
             " has several shards"
         ) from None
-
-
-def _source_column(plan: TablePlan, rule: Sharding) -> Column:
-    for column in plan.mapping.source_columns:
-        if column.name.lower() == rule.column.lower():
-            return column
-    raise UsageError(f"{plan.mapping.source} is sharded by {rule.column}, which is no column of it")
-
-
-def _target_column(plan: TablePlan, column: Column) -> Column:
-    name = plan.mapping.renames.get(column.name)
-    for found in plan.target.columns:
-        if found.name == name:
-            return found
-    raise UsageError(
-        f"{plan.mapping.source}: {column.name}, by which it is sharded, must arrive as it is: rows of several shards"
-        " meet on the target"
-    )
-
-
-def _require_ids(source: Any, name: TableName, column: Column, rule: Sharding) -> None:
-    """A row that belongs to no range would be left behind in silence."""
-    lacks = no_keyspace_id_sql(source.dialect, column, rule.function)
-    if lacks and has_row(source, name, lacks):
-        raise UsageError(
-            f"{name} has rows whose {column.name} is NULL or negative, so that they belong to no shard: give them"
-            " another value, or leave the table out"
-        )

@@ -19,6 +19,7 @@ from truecopy.transfer.preflight import (
     log,
     references,
     servers,
+    sharding,
     tables,
 )
 from truecopy.transfer.preflight.ends import Check, Ends, attempt, info, told_apart
@@ -30,6 +31,7 @@ _CHECKS: tuple[tuple[Subject, str, Check], ...] = (
     (Subject.TABLES, "the tables of the target", tables.check_targets),
     (Subject.TABLES, "tables that came later", tables.check_later),
     (Subject.TABLES, "the tables to make", tables.check_made),
+    (Subject.TABLES, "whose rows are whose", sharding.check_sharding),
     (Subject.LOG, "how long the log is kept", log.check_retention),
     (Subject.SETTINGS, "the settings of the source", servers.check_source_server),
     (Subject.SETTINGS, "the settings of the target", servers.check_target_server),

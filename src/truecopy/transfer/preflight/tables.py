@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from truecopy.engines.protocols import Creates, HidesTables, Statement
+from truecopy.engines.sql import escape
 from truecopy.mapping.choice import is_pattern, matches
 from truecopy.mapping.plan import MappingRules, TableMapping, plan_table, plan_tables
 from truecopy.mapping.routes import find_way
@@ -17,6 +18,7 @@ from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.table import Table, TableName
 from truecopy.model.types import Unknown
 from truecopy.transfer.ledger import CHUNKS, TASKS
+from truecopy.transfer.narrowing import rows_on_target
 from truecopy.transfer.preflight.ends import (
     Ends,
     Pair,
@@ -87,7 +89,7 @@ def check_targets(ends: Ends) -> Iterator[Finding]:
                 "name another target, or give the table another name with routes",
                 pair.name,
             )
-        elif pair.name not in ends.begun and has_row(ends.target, target.name):
+        elif pair.name not in ends.begun and has_row(ends.target, target.name, _rows(ends, pair)):
             yield error(
                 Subject.TABLES,
                 f"{target.name} on the target is not empty",
@@ -95,6 +97,15 @@ def check_targets(ends: Ends) -> Iterator[Finding]:
                 + ", or leave the table out",
                 pair.name,
             )
+
+
+def _rows(ends: Ends, pair: Pair) -> str:
+    """A condition for the rows that would be in the way: of a leg, those that come by it."""
+    leg = ends.settings.leg
+    if leg is None or pair.target is None:
+        return ""
+    where = rows_on_target(leg, pair.mapping, pair.target.columns, ends.target)
+    return escape(ends.target.dialect, where or "")
 
 
 def check_later(ends: Ends) -> Iterator[Finding]:
