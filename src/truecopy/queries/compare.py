@@ -49,11 +49,12 @@ def compare(
     if wrong:
         return Comparison(Match.SCHEMA_MISMATCH, tuple(wrong))
     shapes = tuple(shape for shape in agreed if shape is not None)
-    plan = Plan(shapes, _scales(control, test, shapes), settings.ordered_arrays)
+    exact = settings.relative_margin == 0
+    plan = Plan(shapes, _scales(control, test, shapes), settings.ordered_arrays, exact)
     looks = (control.look(plan), test.look(plan))
     rows = (looks[0].rows, looks[1].rows)
     match, columns = _judge(control, test, plan, looks, settings)
-    exact = match is Match.MATCH and looks[0].whole == looks[1].whole
+    bitwise = match is Match.MATCH and looks[0].whole == looks[1].whole
     differences: tuple[dict[str, Any], ...] = ()
     if (
         match is not Match.MATCH
@@ -61,7 +62,7 @@ def compare(
         and isinstance(test, LiveResult)
     ):
         differences = tuple(differing_rows(control, test, plan, rows, settings, key))
-    return Comparison(match, columns, rows, exact, differences)
+    return Comparison(match, columns, rows, bitwise, differences)
 
 
 def compare_schema(control: Result, test: Result) -> Comparison:

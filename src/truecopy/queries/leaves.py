@@ -8,7 +8,7 @@ floats are their keys, and the sum of their values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.shape import ListOf, MapOf, QueryColumn, Scalar, Shape, StructOf
@@ -57,18 +57,15 @@ def leaves_of(
     columns: Sequence[QueryColumn],
     agreed: Sequence[Shape],
     scales: Sequence[int | None],
-    *,
-    ordered: bool,
 ) -> tuple[Leaf, ...]:
     """The leaves of one side; both sides have the same ones, in the same order.
 
-    `scales` are the digits after the point that both sides have, where they differ; `ordered` says
-    that the order of lists matters.
+    `scales` are the digits after the point that both sides have, where they differ.
     """
     found: list[Leaf] = []
     for at, (column, shape) in enumerate(zip(columns, agreed, strict=True)):
         found += _leaves(texts, column.name, f"c{at}", column.shape, shape, scales[at])
-    return tuple(replace(leaf, sorted=None) for leaf in found) if ordered else tuple(found)
+    return tuple(found)
 
 
 def inner_select(texts: Texts, columns: Sequence[QueryColumn], query: str) -> str:

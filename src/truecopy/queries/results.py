@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from truecopy.engines.queries.session import QuerySession
@@ -18,11 +18,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """What both sides measure: the shapes that they agreed on, and the digits that both have."""
+    """What both sides measure: the shapes that they agreed on, and the digits that both have.
+
+    Attributes:
+        ordered: The order of lists matters.
+        exact_floats: Floats are compared to the last bit.
+    """
 
     agreed: tuple[Shape, ...]
     scales: tuple[int | None, ...]
     ordered: bool = False
+    exact_floats: bool = False
 
 
 class Result(Protocol):
@@ -73,7 +79,12 @@ class LiveResult:
         self._seconds = seconds
 
     def leaves(self, plan: Plan) -> tuple[Leaf, ...]:
-        return leaves_of(self.texts, self.columns, plan.agreed, plan.scales, ordered=plan.ordered)
+        found = leaves_of(self.texts, self.columns, plan.agreed, plan.scales)
+        if plan.ordered:
+            found = tuple(replace(leaf, sorted=None) for leaf in found)
+        if plan.exact_floats:
+            found = tuple(replace(leaf, number=None) for leaf in found)
+        return found
 
     def look(self, plan: Plan) -> Look:
         return checksums.look(self.fetch, self.texts, self.leaves(plan), self.columns, self.query)
