@@ -344,9 +344,9 @@ def test_columns_that_only_some_files_have(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_table_with_a_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "t" / ".hoodie").mkdir(parents=True)
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t" / "1.parquet")
-    with pytest.raises(UsageError, match="is a Delta table"):
+    with pytest.raises(UsageError, match="is a Hudi table"):
         read(tmp_path, "t")
 
 

@@ -210,9 +210,9 @@ def _interval(x: str) -> str:
         f"({part('day')} * {24 * _HOUR} + {part('hour')} * {_HOUR}"
         f" + {part('minute')} * 60000000 + {part('microsecond')})"
     )
-    hours, rest = f"CAST(abs(u) // {_HOUR} AS VARCHAR)", f"(abs(u) % {_HOUR})"
+    hours, rest = f"CAST(abs(truecopy_u) // {_HOUR} AS VARCHAR)", f"(abs(truecopy_u) % {_HOUR})"
     span = (
-        "CASE WHEN u < 0 THEN '-' ELSE '' END"
+        "CASE WHEN truecopy_u < 0 THEN '-' ELSE '' END"
         f" || lpad({hours}, {_at_least(2, hours)}, '0') || ':'"
         f" || lpad({_varchar(f'{rest} // 60000000')}, 2, '0') || ':'"
         f" || lpad({_varchar(f'{rest} // 1000000 % 60')}, 2, '0') || '.'"
@@ -228,8 +228,11 @@ def _at_least(width: int, text: str) -> str:
 
 
 def _let(name: str, value: str, body: str) -> str:
-    """`body` with a name for a value that would otherwise be computed for each mention."""
-    return f"list_extract(list_transform([{value}], lambda {name}: {body}), 1)"
+    """`body` with a name for a value that would otherwise be computed for each mention.
+
+    There it is `truecopy_{name}`: DuckDB prefers a column of the same name.
+    """
+    return f"list_extract(list_transform([{value}], lambda truecopy_{name}: {body}), 1)"
 
 
 def _uuid(x: str, native: str, own: Type) -> str:
@@ -263,11 +266,14 @@ def read(text: str, kind: Type) -> str:
             fits = _matches(text, f"{patterns.DATE}|{patterns.MIDNIGHT}")
             return f"(CASE WHEN {fits} THEN {day} ELSE {misfit(text)} END)"
         case Time():
-            hours = f"lpad(m.b, {_at_least(2, 'm.b')}, '0')"
-            found = f"m.a || {hours} || {_clock('m.c', 'm.d', 'm.e')}"
+            hours = f"lpad(truecopy_m.b, {_at_least(2, 'truecopy_m.b')}, '0')"
+            found = f"truecopy_m.a || {hours} || {_clock('truecopy_m.c', 'truecopy_m.d', 'truecopy_m.e')}"
             return _read_groups(text, patterns.TIME, "abcde", found)
         case Timestamp(zone):
             return _read_timestamp(text, zone)
+        case Bits(width):
+            padded = f"lpad({text}, {_at_least(width or 0, text)}, '0')"
+            return f"(CASE WHEN {_matches(text, '[01]*')} THEN {padded} ELSE {misfit(text)} END)"
         case _:
             return misfit(text)
 
@@ -302,16 +308,22 @@ def _plain_number(text: str, scale: int | None) -> str:
     the parts without needless zeros.
     """
     groups = "^([+-]?)([0-9]*)[.]?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
-    exponent = "COALESCE(TRY_CAST(n.e AS INTEGER), 0)"
-    point = f"CAST(strlen(n.w) + {exponent} AS INTEGER)"
-    moved = f"{{s: n.s, t: n.w || n.f, p: {point}, z: greatest({point}, 0)}}"
-    whole = "ltrim(rpad(left(d.t, d.z), d.z, '0'), '0')"
-    fraction = "rtrim(repeat('0', greatest(-d.p, 0)) || substr(d.t, d.z + 1), '0')"
-    parts = f"{{s: d.s, w: {whole}, f: {fraction}}}"
-    padded = f"rpad(p.f, {_at_least(scale, 'p.f')}, '0')" if scale else "p.f"
-    sign = "CASE WHEN p.s = '-' AND p.w || p.f <> '' THEN '-' ELSE '' END"
+    exponent = "COALESCE(TRY_CAST(truecopy_n.e AS INTEGER), 0)"
+    point = f"CAST(strlen(truecopy_n.w) + {exponent} AS INTEGER)"
+    moved = (
+        f"{{s: truecopy_n.s, t: truecopy_n.w || truecopy_n.f, p: {point}, z: greatest({point}, 0)}}"
+    )
+    whole = "ltrim(rpad(left(truecopy_d.t, truecopy_d.z), truecopy_d.z, '0'), '0')"
+    fraction = "rtrim(repeat('0', greatest(-truecopy_d.p, 0)) || substr(truecopy_d.t, truecopy_d.z + 1), '0')"
+    parts = f"{{s: truecopy_d.s, w: {whole}, f: {fraction}}}"
+    padded = (
+        f"rpad(truecopy_p.f, {_at_least(scale, 'truecopy_p.f')}, '0')" if scale else "truecopy_p.f"
+    )
+    sign = (
+        "CASE WHEN truecopy_p.s = '-' AND truecopy_p.w || truecopy_p.f <> '' THEN '-' ELSE '' END"
+    )
     final = (
-        f"{sign} || CASE WHEN p.w = '' THEN '0' ELSE p.w END"
+        f"{sign} || CASE WHEN truecopy_p.w = '' THEN '0' ELSE truecopy_p.w END"
         f" || CASE WHEN {padded} = '' THEN '' ELSE '.' || {padded} END"
     )
     match = f"regexp_extract({text}, '{groups}', ['s', 'w', 'f', 'e'])"
@@ -334,15 +346,15 @@ def _read_groups(text: str, pattern: str, names: str, found: str) -> str:
 
 
 def _read_timestamp(text: str, zone: bool) -> str:
-    hours, minutes = _or_zero("m.b"), _or_zero("m.c")
-    moment = f"m.a || ' ' || {hours} || {_clock(minutes, 'm.d', 'm.e')}"
+    hours, minutes = _or_zero("truecopy_m.b"), _or_zero("truecopy_m.c")
+    moment = f"truecopy_m.a || ' ' || {hours} || {_clock(minutes, 'truecopy_m.d', 'truecopy_m.e')}"
     found = moment
     if zone:
-        utc = f"make_timestamp(epoch_us(TRY_CAST({moment} || m.f AS TIMESTAMPTZ)))"
+        utc = f"make_timestamp(epoch_us(TRY_CAST({moment} || truecopy_m.f AS TIMESTAMPTZ)))"
         inside = f"{utc} >= TIMESTAMP '0001-01-01' AND {utc} < TIMESTAMP '10000-01-01'"
         real = f"{_matches(text, patterns.REAL_INSTANT)} AND left({text}, 4) <> '0000' AND {inside}"
         found = (
-            f"CASE WHEN m.f IN ('', 'Z', 'UTC') THEN {moment}"
+            f"CASE WHEN truecopy_m.f IN ('', 'Z', 'UTC') THEN {moment}"
             f" WHEN {real} THEN {_moment_text(utc)} ELSE {misfit(text)} END"
         )
     return _read_groups(text, patterns.TIMESTAMP, "abcdef", found)

@@ -154,6 +154,7 @@ class LakeLedger:
     @contextmanager
     def locked(self, tables: Sequence[str]) -> Iterator[None]:
         """Nobody else writes to these tables in the block; taken in one order, so that nobody waits in a circle."""
+        self._make()
         with ExitStack() as stack:
             for table in sorted(tables):
                 if not stack.enter_context(self._lock(table, _WAIT_SECONDS)):
@@ -244,19 +245,24 @@ class LakeLedger:
     # The file
 
     def _begin(self) -> None:
-        """Opens a transaction that nobody else writes beside, in a file that is made where it is missing."""
-        if not self._is_made:
-            self._home.mkdir(parents=True, exist_ok=True)
-            self._run("BEGIN IMMEDIATE")
-            for statement in _CREATE:
-                self._run(statement)
-            if not self._run("SELECT 1 FROM truecopy_lake").fetchall():
-                self._run("INSERT INTO truecopy_lake VALUES (?, 0)", (uuid.uuid4().hex,))
-            self._run("COMMIT")
-            self._is_made = True
+        """Opens a transaction that nobody else writes beside."""
+        self._make()
         self._listen()
         self._run("BEGIN IMMEDIATE")
         self._run("DELETE FROM temp.said")
+
+    def _make(self) -> None:
+        """The file, where it is missing."""
+        if self._is_made:
+            return
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._run("BEGIN IMMEDIATE")
+        for statement in _CREATE:
+            self._run(statement)
+        if not self._run("SELECT 1 FROM truecopy_lake").fetchall():
+            self._run("INSERT INTO truecopy_lake VALUES (?, 0)", (uuid.uuid4().hex,))
+        self._run("COMMIT")
+        self._is_made = True
 
     def _count(self) -> int:
         self._run("UPDATE truecopy_lake SET number = number + 1")

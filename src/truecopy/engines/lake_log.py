@@ -68,7 +68,7 @@ def as_staged(
         parts.append(pa.table({KIND: [TRUNCATE]}))
     if not parts:
         return None
-    found = pa.concat_tables(parts, promote_options="default")
+    found = pa.concat_tables([_nullable(part) for part in parts], promote_options="default")
     position, committed_at = _token(step.note)
     count = found.num_rows
     for name, value, kind_ in (
@@ -153,6 +153,11 @@ def current_frame(log: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def _marked(rows: pa.Table, kind: str) -> pa.Table:
     return rows.append_column(KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+
+
+def _nullable(rows: pa.Table) -> pa.Table:
+    """A row of the log need not have a key."""
+    return rows.cast(pa.schema([one.with_nullable(True) for one in rows.schema]))
 
 
 def _token(note: Sequence[Mapping[str, Any]]) -> tuple[str | None, datetime | None]:

@@ -26,14 +26,14 @@ OWN_FOLDER = "_truecopy"
 
 PARQUET, DELTA = "parquet", "delta"
 
-_AS_TEXT = ("TIME", "INTERVAL", "BIT")
+_AS_TEXT = ("TIME", "INTERVAL", "BIT", "HUGEINT", "UHUGEINT", "BIGNUM", "VARINT")
 _STORED = {
     "UTINYINT": "SMALLINT",
     "USMALLINT": "INTEGER",
     "UINTEGER": "BIGINT",
     "UBIGINT": "DECIMAL(20,0)",
-    "HUGEINT": "DECIMAL(38,0)",
-    "UHUGEINT": "DECIMAL(38,0)",
+    "TIMESTAMP_S": "TIMESTAMP",
+    "TIMESTAMP_MS": "TIMESTAMP",
     "UUID": "VARCHAR",
     "JSON": "VARCHAR",
     **dict.fromkeys(_AS_TEXT, "VARCHAR"),
@@ -126,7 +126,8 @@ def stored(column: Column) -> LakeColumn:
     brackets = re.search(r"(\[\])*$", column.native)
     assert brackets is not None
     element = column.native[: brackets.start()]
-    native = _STORED.get(element, element) + brackets[0]
+    plain = "VARCHAR" if element.startswith("ENUM(") else _STORED.get(element, element)
+    native = plain + brackets[0]
     return LakeColumn(column.name, native, True, element in _AS_TEXT and not brackets[0])
 
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from truecopy.engines import duckdb_create, duckdb_load, lake_delta, lake_log, loading
@@ -189,6 +190,7 @@ class LakeTarget(DuckDB):
         loading.require_fit(relation, rows)
         share = self._share(table)
         found = self._typed(table, relation, rows)
+        _require_one_each(relation, rows, table, found)
         if share.gone is not None:
             share.gone = _without(share.gone, found, table.key)
         share.rows = found if share.rows is None else pa.concat_tables([share.rows, found])
@@ -355,6 +357,22 @@ class LakeTarget(DuckDB):
         raise UsageError(
             f"{self.endpoint} takes rows from tasks only (truecopy run), not by single statements"
         )
+
+
+def _require_one_each(
+    relation: Relation, texts: pa.Table, table: LakeTable, rows: pa.Table
+) -> None:
+    """A lake knows no duplicates when it is asked for none: those of one load are found here."""
+    names = list(table.key)
+    if not names or rows.group_by(names).aggregate([]).num_rows == rows.num_rows:
+        return
+    numbered = rows.select(names).append_column("truecopy_place", pa.array(range(rows.num_rows)))
+    counted = numbered.group_by(names).aggregate(
+        [("truecopy_place", "count"), ("truecopy_place", "max")]
+    )
+    twice = counted.filter(pc.greater(counted.column("truecopy_place_count"), 1))
+    number = twice.column("truecopy_place_max")[0].as_py()
+    raise loading.refuse(relation, texts, number, "it comes twice")
 
 
 def _without(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
