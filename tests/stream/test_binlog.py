@@ -15,6 +15,7 @@ from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.binlog import tail
 from truecopy.stream.binlog.log import BinlogLog
+from truecopy.stream.binlog.walk import Walk
 from truecopy.stream.log import Mark, Wanted
 
 
@@ -188,6 +189,35 @@ def test_a_range_read_in_a_new_process_gives_the_same_rows(busy_range: Follower)
     with BinlogLog(busy_range.endpoint, Wanted("s")) as fresh:
         assert read_changes(fresh, start, end, 7) == once
         assert read_changes(fresh, start, end, 1) == once
+
+
+def test_many_small_transactions_at_once_are_the_same_as_one_by_one(
+    mariadb_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "SAMPLE_BYTES", 500)
+    tables = ("a", "b", "unwanted")
+    with Follower(mariadb_db, tables=("a", "b")) as follower, session(mariadb_db) as run:
+        for table in tables:
+            run(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")
+        for n in range(40):
+            for table in tables[n % 3 :]:
+                run(f"INSERT INTO {table} (id, v) VALUES ({n}, 'x'), ({n + 1000}, NULL)")
+                run(f"INSERT INTO {table} (id, v) VALUES ({n + 2000}, 'é')")
+            run(f"UPDATE a SET v = '{n}' WHERE id = {n}", f"DELETE FROM b WHERE id = {n}")
+            run(f"/* mark */ UPDATE a SET id = -{n} - 1 WHERE id = {n}")
+            run(f"UPDATE a SET id = id - 1000 WHERE id = -{n} - 1")
+            if n % 10 == 9:
+                run("FLUSH BINARY LOGS", f"SET SESSION gtid_domain_id = {n}")
+            if n == 25:
+                run("ALTER TABLE b ADD w INT DEFAULT 7")
+        ranges = list(follower.ranges(1 << 40))
+        apart = [
+            read_changes(follower.log, *marks, parts) for marks in ranges for parts in (1, 2, 7)
+        ]
+        monkeypatch.setattr(Walk, "strides", Walk.steps)
+        whole = [read_changes(follower.log, *marks) for marks in ranges for _ in range(3)]
+    assert apart == whole
+    assert sum(map(len, whole)) > 3 * 200
 
 
 def test_parts_travel(busy_range: Follower) -> None:

@@ -136,6 +136,18 @@ class RunningGtids:
         self.last = f"{domain}-{server}-{sequence}"
         return True
 
+    def add_all(
+        self, domain: int, server: int, sequences: list[int]
+    ) -> tuple[list[str], list[str]] | None:
+        """As `add` of ever greater numbers: the positions and the transactions; None where they are no news."""
+        if not self.add(domain, server, sequences[0]):
+            return None
+        txns = [f"{domain}-{server}-{sequence}" for sequence in sequences]
+        self._number, self.last = sequences[-1], txns[-1]
+        if self._is_alone:
+            return txns, txns
+        return [f"{self._head}{txn}{self._tail}" for txn in txns], txns
+
     def text(self) -> str:
         """As `str` of the position."""
         return self.last if self._is_alone else f"{self._head}{self.last}{self._tail}"

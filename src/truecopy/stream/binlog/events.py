@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from truecopy.model.endpoint import Endpoint
@@ -25,127 +28,182 @@ QUERY_COMPRESSED = 165
 WRITE_ROWS_COMPRESSED_V1, UPDATE_ROWS_COMPRESSED_V1, DELETE_ROWS_COMPRESSED_V1 = 166, 167, 168
 WRITE_ROWS_COMPRESSED, UPDATE_ROWS_COMPRESSED, DELETE_ROWS_COMPRESSED = 169, 170, 171
 
-_HEADER = 19
-# Length and number of the packet, its status, then the event's header in one go.
-_unpack_packet = struct.Struct("<IBIBIIIH").unpack_from
-_unpack_event = struct.Struct("<IBIIIH").unpack_from
-_PACKET_AND_HEADER = 5 + _HEADER
+_HEAD = np.dtype(
+    [
+        *(("when", "<u4"), ("kind", "u1"), ("server", "<u4")),
+        *(("length", "<u4"), ("end_at", "<u4"), ("flags", "<u2")),
+    ]
+)
+# Length and number of a packet, its status; then the event's header.
+_PACKET = 5
+_HEADER = _HEAD.itemsize
+_unpack_length = struct.Struct("<I").unpack_from
 _LONGEST = 0xFFFFFF
 _ARTIFICIAL, _MAY_BE_IGNORED = 0x20, 0x80
-_UNUSUAL = _ARTIFICIAL | _MAY_BE_IGNORED
 _NEWEST = TAGGED_GTID
-# The checksum of anything that is followed by its own checksum.
+# The checksum of anything that is followed by its own checksum, and what makes it 0 again, as it is in
+# front of the next event: so that one sum over many events tells what one over each would tell.
 _WITH_ITS_CHECKSUM = 0x2144DF1C
+_BETWEEN = b"\x00\x80\xfd\xfb\xab"
+
+Numbers = npt.NDArray[Any]
 
 
-class Event(NamedTuple):
-    """One event: its body is `buf[start:end]`, without header and checksum.
+class Block(NamedTuple):
+    """Events that came together, field by field: the body of each is `buf[start:end]`, without its checksum.
 
-    `end_at` is the offset in the file at which the event ends; 0 for events that are not in it.
+    `end_at` is the offset in the file at which an event ends; 0 for events that are not in it.
     """
 
-    kind: int
-    when: int
-    server: int
-    end_at: int
     buf: bytes
-    start: int
-    end: int
+    kind: Numbers
+    when: Numbers
+    server: Numbers
+    end_at: Numbers
+    start: Numbers
+    end: Numbers
+
+    def choose(self, which: slice | npt.NDArray[np.bool_] | list[int]) -> Block:
+        return Block(self.buf, *(field[which] for field in self[1:]))
+
+    def events(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """The fields behind `buf`, event by event."""
+        return zip(*(field.tolist() for field in self[1:]), strict=True)
 
 
-def events(
-    pieces: Pieces, endpoint: Endpoint, verify: bool = True
-) -> Iterator[tuple[int, int, int, int, bytes, int, int]]:
-    """Every event in order, as the fields of `Event`; ends where a log that is not waited for ends.
+def gather(buf: bytes, kind: npt.DTypeLike, places: Numbers) -> npt.NDArray[Any]:
+    """The values of a type that lie at these places."""
+    kind = np.dtype(kind)
+    everywhere = np.ndarray(len(buf) - kind.itemsize + 1, f"V{kind.itemsize}", buf, strides=(1,))
+    return everywhere[places].view(kind)
+
+
+def blocks(pieces: Pieces, endpoint: Endpoint, verify: bool = True) -> Iterator[Block]:
+    """Every event in order; ends where a log that is not waited for ends.
 
     Without `verify` checksums are passed over, by a reader whose findings are read again.
     """
-    buf, at, size = b"", 0, 0
-    view = memoryview(buf)
+    buf, at = b"", 0
     checksum = 4 if pieces.checksums else 0
-    is_checked = verify and pieces.checksums
-    unpack, crc, startswith = _unpack_packet, zlib.crc32, bytes.startswith
     while True:
-        try:
-            head, status, when, kind, server, _, end_at, flags = unpack(buf, at)
-        except struct.error:
-            # The end of the log and errors are shorter than any event: no more must be waited for.
-            wanted = 5 if size - at < 5 else min(4 + _length(buf, at), _PACKET_AND_HEADER)
-            if size - at >= wanted and _is_end(buf, at, endpoint):
-                return
-            buf = pieces.more(buf[at:], wanted)
-            at, size, view = 0, len(buf), memoryview(buf)
+        found, end = _packets(buf, at)
+        if not found:
+            buf, at = pieces.more(buf[at:], _wanted(buf, at)), 0
             continue
-        length = head & _LONGEST
-        if status:
-            if size - at < 4 + length:
-                buf = pieces.more(buf[at:], 4 + length)
-                at, size, view = 0, len(buf), memoryview(buf)
-            if _is_end(buf, at, endpoint):
+        if _length(buf, at) == _LONGEST:  # only the first can be: a piece is far shorter
+            buf, end = _joined(pieces, buf[at:])
+            found = [0]
+        if buf[found[-1] + 4]:
+            end = found.pop()
+            if not found:
+                _check_end(buf, end, endpoint)
                 return
-        end = at + 4 + length
-        if end > size or length == _LONGEST:
-            buf, end = _whole_packet(pieces, buf, at, length)
-            at, size, view = 0, len(buf), memoryview(buf)
-        stop = end - checksum
-        if kind == FORMAT_DESCRIPTION:
-            # It says whether the events of its file have checksums, and has room for one in any case.
-            checksum, stop = 4 if buf[end - 5] == 1 else 0, end - 4
-            is_checked = verify and checksum > 0
-        if is_checked and crc(view[at + 5 : end]) != _WITH_ITS_CHECKSUM:
-            raise CannotFinish(
-                f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
-                " from it, is damaged"
-            )
-        start = at + _PACKET_AND_HEADER
+        packets = np.fromiter(found, np.int64, len(found))
+        heads = gather(buf, _HEAD, packets + _PACKET)
+        described = heads["kind"].tobytes().find(FORMAT_DESCRIPTION)
+        if described >= 0:
+            # It says whether the events of its file have checksums: so it is a block of its own.
+            count = described or 1
+            packets, heads = packets[:count], heads[:count]
+            end = found[count] if count < len(found) else end
+            if described == 0:
+                checksum = 4 if buf[end - 5] == 1 else 0
+        if verify and checksum:
+            _check(buf, packets, end, endpoint)
+        bodies = packets + _PACKET + _HEADER
+        block = _block(buf, heads, bodies, np.append(packets[1:], end) - checksum)
+        yield from _unpacked(_asked_for(block, heads["flags"]))
         at = end
-        if kind == ANNOTATE_ROWS and not startswith(buf, b"/*", start):
-            continue  # a statement without a mark in front: nobody asks for its text
-        if flags & _UNUSUAL:
-            if flags & _ARTIFICIAL:
-                end_at = 0  # it tells the reader where it is, and is not part of the file
-            elif _NEWEST < kind < ANNOTATE_ROWS:
-                continue
-        if kind == PAYLOAD:
-            for inner in _payload(buf, start):
-                yield inner[0], inner[1], inner[2], end_at, inner[4], inner[5], inner[6]
-        else:
-            yield kind, when, server, end_at, buf, start, stop
+
+
+def _packets(buf: bytes, at: int) -> tuple[list[int], int]:
+    """Where the packets begin that are here as a whole, and where the last of them ends."""
+    found: list[int] = []
+    append, last = found.append, len(buf) - 4
+    while at <= last:
+        append(at)
+        at += 4 + (_unpack_length(buf, at)[0] & _LONGEST)
+    return (found, at) if at <= len(buf) else (found, found.pop())
 
 
 def _length(buf: bytes, at: int) -> int:
     return buf[at] | buf[at + 1] << 8 | buf[at + 2] << 16
 
 
-def _whole_packet(pieces: Pieces, buf: bytes, at: int, length: int) -> tuple[bytes, int]:
-    """An event that is longer than what has arrived, or than a packet can be: its packets joined."""
-    buf = pieces.more(buf[at:], 4 + length) if len(buf) - at < 4 + length else buf[at:]
-    if length < _LONGEST:
-        return buf, 4 + length
+def _wanted(buf: bytes, at: int) -> int:
+    return 4 + _length(buf, at) if len(buf) - at >= 4 else 4
+
+
+def _joined(pieces: Pieces, buf: bytes) -> tuple[bytes, int]:
+    """An event that is longer than a packet can be, its packets joined; and where it ends."""
+    length = _LONGEST
     bodies, rest = [buf[: 4 + length]], buf[4 + length :]
     while length == _LONGEST:
-        if len(rest) < 4:
-            rest = pieces.more(rest, 4)
+        while len(rest) < (wanted := _wanted(rest, 0)):
+            rest = pieces.more(rest, wanted)
         length = _length(rest, 0)
-        if len(rest) < 4 + length:
-            rest = pieces.more(rest, 4 + length)
         bodies.append(rest[4 : 4 + length])
         rest = rest[4 + length :]
     event = b"".join(bodies)
     return event + rest, len(event)
 
 
-def _is_end(buf: bytes, at: int, endpoint: Endpoint) -> bool:
+def _check(buf: bytes, packets: Numbers, end: int, endpoint: Endpoint) -> None:
+    first = int(packets[0])
+    if len(packets) > 1:
+        whole = np.frombuffer(buf, np.uint8, end - first, first).copy()
+        everywhere = np.ndarray(len(whole) - 4, "V5", whole, strides=(1,))
+        everywhere[packets - first] = np.void(_BETWEEN)
+        if zlib.crc32(whole[_PACKET:].data) == _WITH_ITS_CHECKSUM:
+            return
+    view = memoryview(buf)
+    for packet, after in pairwise([*packets.tolist(), end]):
+        if zlib.crc32(view[packet + _PACKET : after]) != _WITH_ITS_CHECKSUM:
+            (end_at,) = _unpack_length(buf, packet + _PACKET + 13)
+            raise CannotFinish(
+                f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
+                " from it, is damaged"
+            )
+
+
+def _block(buf: bytes, heads: npt.NDArray[Any], start: Numbers, end: Numbers) -> Block:
+    kind, when, server, end_at = (heads[name] for name in ("kind", "when", "server", "end_at"))
+    # What tells the reader where it is, is not part of the file.
+    end_at[heads["flags"] & _ARTIFICIAL != 0] = 0
+    return Block(buf, kind, when, server, end_at, start, end)
+
+
+def _asked_for(block: Block, flags: Numbers) -> Block:
+    kind = block.kind
+    dropped = (flags & _MAY_BE_IGNORED != 0) & (kind > _NEWEST) & (kind < ANNOTATE_ROWS)
+    # Of a statement's text only a comment in front is of interest.
+    notes = np.flatnonzero(kind == ANNOTATE_ROWS)
+    dropped[notes] = gather(block.buf, np.uint8, block.start[notes]) != ord("/")
+    return block.choose(~dropped) if dropped.any() else block
+
+
+def _unpacked(block: Block) -> Iterator[Block]:
+    """The block, with MySQL's compressed transactions as blocks of their own."""
+    done = 0
+    for at in np.flatnonzero(block.kind == PAYLOAD).tolist():
+        yield block.choose(slice(done, at))
+        yield _payload(block.buf, int(block.start[at]), int(block.end_at[at]))
+        done = at + 1
+    yield block.choose(slice(done, None)) if done else block
+
+
+def _check_end(buf: bytes, at: int, endpoint: Endpoint) -> None:
+    """What is no event is the end of the log, or an error."""
     length = _length(buf, at)
     status = buf[at + 4]
     if status == 0xFE and length < 9:
-        return True
+        return
     if status == 0xFF:
         raise refusal(buf[at + 4 : at + 4 + length], endpoint)
     raise CannotFinish(f"{endpoint} sent a packet of {length} bytes that is no event")
 
 
-def _payload(buf: bytes, start: int) -> Iterator[tuple[int, int, int, int, bytes, int, int]]:
+def _payload(buf: bytes, start: int, end_at: int) -> Block:
     """The events of a compressed transaction of MySQL: fields, then one Zstandard frame of events."""
     at, size, kind, whole = start, 0, 255, 0
     while True:
@@ -166,11 +224,14 @@ def _payload(buf: bytes, start: int) -> Iterator[tuple[int, int, int, int, bytes
         inside = pa.Codec("zstd").decompress(inside, whole, asbytes=True)
     elif kind != 255:
         raise CannotFinish(f"a transaction is compressed in a way ({kind}) that is not known")
-    at = 0
+    found, at = [], 0
     while at < len(inside):
-        when, event, server, length, end_at, _ = _unpack_event(inside, at)
-        yield event, when, server, end_at, inside, at + _HEADER, at + length
-        at += length
+        found.append(at)
+        at += _unpack_length(inside, at + 9)[0]
+    starts = np.array(found, np.int64)
+    heads = gather(inside, _HEAD, starts)
+    heads["end_at"] = end_at
+    return _block(inside, heads, starts + _HEADER, starts + heads["length"])
 
 
 def packed_integer(buf: bytes, at: int) -> tuple[int, int]:
@@ -219,7 +280,7 @@ def parse_rotate(buf: bytes, start: int, end: int) -> tuple[str, int]:
 
 def first_time(pieces: Pieces, endpoint: Endpoint) -> int:
     """When the first real event of a file was written, in microseconds."""
-    for _, when, _, _, _, _, _ in events(pieces, endpoint):
-        if when:
-            return when * 1_000_000
+    for block in blocks(pieces, endpoint):
+        if block.when.any():
+            return int(block.when[block.when > 0][0]) * 1_000_000
     return 0

@@ -19,7 +19,7 @@ from truecopy.model.position import FilePosition, contains, parse_position
 from truecopy.model.table import TableName
 from truecopy.stream.binlog import tail, walk
 from truecopy.stream.binlog.ddl import first_comment, parse_statement
-from truecopy.stream.binlog.events import events, first_time
+from truecopy.stream.binlog.events import blocks, first_time
 from truecopy.stream.binlog.origins import changing_transactions
 from truecopy.stream.binlog.part import BinlogPart
 from truecopy.stream.binlog.place import Place, file_number
@@ -114,7 +114,7 @@ class BinlogLog:
             return Mark(position, position)
         # The server refuses a position that it cannot serve with its first word.
         with dump(self._endpoint, self._server_ids, position=meant, blocking=False) as pieces:
-            for _ in events(pieces, self._endpoint):
+            for _ in blocks(pieces, self._endpoint):
                 break
         return Mark(str(meant))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,7 +21,7 @@ from truecopy.stream.binlog.logged_table import LoggedTable
 from truecopy.stream.binlog.place import Place, file_number
 from truecopy.stream.binlog.schemas import is_sequence
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
-from truecopy.stream.binlog.walk import DELETED, INSERTED, RowsKind, Walk
+from truecopy.stream.binlog.walk import DELETED, INSERTED, ROW_KINDS, RowsKind, Small, Walk
 from truecopy.stream.binlog.wire import dump
 from truecopy.stream.log import Mark, Wanted
 from truecopy.stream.rows import BATCH_BYTES, BATCH_ROWS, ChangeRows, Run, seldom_collected
@@ -107,12 +108,20 @@ class _Reading:
     def _read(self, walked: Walk, end_of_part: _End) -> Iterator[pa.RecordBatch]:
         rows = self._rows
         order = self._part.first_order
-        sources, tables = self._sources, self._tables
+        tables = self._tables
         reached, passed = end_of_part.reached, end_of_part.passed
         last_offset, file, table_map = end_of_part.offset, "", b""
         end_transaction = rows.end_transaction
-        for what, detail, buf, start, end in walked.steps():
-            if what == walk.ROWS:
+        for what, detail, buf, start, end in walked.strides():
+            if what == walk.SMALL:
+                count = end_of_part.count(detail.offsets)
+                self._add_small(detail, order, count)
+                order += count
+                if rows.full:
+                    yield rows.take()
+                if walked.offset >= last_offset and reached():
+                    break
+            elif what == walk.ROWS:
                 source = tables.get(buf[start : start + 6])
                 if source is not None:
                     self._add(source, detail, buf, start, end)
@@ -125,9 +134,7 @@ class _Reading:
                 if end - start == len(table_map) and buf.startswith(table_map, start):
                     continue  # the table of the last change again
                 table_map = buf[start:end]
-                if table_map not in sources:
-                    sources[table_map] = self._source(table_map)
-                tables[table_map[:6]] = sources[table_map]
+                tables[table_map[:6]] = self._source(table_map)
             elif what == walk.END:
                 if self._seq:
                     origin = self._origin
@@ -160,7 +167,39 @@ class _Reading:
         if rows.rows:
             yield rows.take()
 
-    def _source(self, raw: bytes) -> LoggedTable | None:
+    def _add_small(self, small: Small, order: int, count: int) -> None:
+        """The first `count` of these transactions; the first one's number is `order`."""
+        add, end_transaction, kinds = self._add, self._rows.end_transaction, ROW_KINDS
+        buf, tables, source = small.rows.buf, small.tables, None
+        table_map = b""
+        for number, position, txn, at, table, table_end, kind, start, end in zip(
+            range(order, order + count),
+            small.positions,
+            small.txns,
+            small.committed_at,
+            tables.start.tolist(),
+            tables.end.tolist(),
+            small.rows.kind.tolist(),
+            small.rows.start.tolist(),
+            small.rows.end.tolist(),
+            strict=False,
+        ):
+            if table_end - table != len(table_map) or not buf.startswith(table_map, table):
+                table_map = buf[table:table_end]
+                source = self._source(table_map)
+            if source is not None:
+                add(source, kinds[kind], buf, start, end)
+                if self._seq:
+                    end_transaction(position, txn, number, at)
+                    self._seq = 0
+        self._origin = None
+
+    def _source(self, table_map: bytes) -> LoggedTable | None:
+        if table_map not in self._sources:
+            self._sources[table_map] = self._new_source(table_map)
+        return self._sources[table_map]
+
+    def _new_source(self, raw: bytes) -> LoggedTable | None:
         database, table = parse_names(raw)
         if not self._choice.wants(database, table):
             return None
@@ -285,6 +324,10 @@ class _End(Protocol):
     offset: int
     """No end of a transaction before this offset of its file can be the end."""
 
+    def count(self, offsets: list[int]) -> int:
+        """How many of the transactions that end at these offsets are of the part."""
+        ...
+
     def reached(self) -> bool:
         """Whether the last event ended at the end or behind it."""
         ...
@@ -302,6 +345,11 @@ class _EndByPlace:
         self._file, self._number = end.file, end.order[0]
         # Files before the last one are gone through to their ends, whatever the offsets there.
         self.offset = end.offset
+
+    def count(self, offsets: list[int]) -> int:
+        if self._walked.file == self._file:
+            return bisect_right(offsets, self.offset)
+        return 0 if self.passed() else len(offsets)
 
     def reached(self) -> bool:
         return self._is_behind(self._walked.offset)
@@ -322,6 +370,9 @@ class _EndByPosition:
     def __init__(self, walked: Walk, end: str) -> None:
         self._walked = walked
         self._end = parse_position(end)
+
+    def count(self, offsets: list[int]) -> int:
+        return len(offsets)
 
     def reached(self) -> bool:
         return contains(parse_position(self._walked.position), self._end)

@@ -6,13 +6,16 @@ executors, which want rows.
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
+
+import numpy as np
 
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
@@ -23,7 +26,7 @@ from truecopy.stream.binlog.tagged import TaggedGtid, parse_tagged_gtid
 from truecopy.stream.binlog.wire import Pieces
 
 # What a step of a walk is: plain numbers, since a step is made for every event of a log.
-BEGIN, TABLE, ROWS, NOTE, STATEMENT, END = range(6)
+BEGIN, TABLE, ROWS, NOTE, STATEMENT, END, SMALL = range(7)
 
 INSERTED, UPDATED, DELETED, PARTLY_UPDATED = "insert", "update", "delete", "partial"
 
@@ -40,7 +43,7 @@ class RowsKind:
     compressed: bool = False
 
 
-_ROW_KINDS = {
+ROW_KINDS = {
     ev.WRITE_ROWS_V1: RowsKind(INSERTED, 8),
     ev.UPDATE_ROWS_V1: RowsKind(UPDATED, 8),
     ev.DELETE_ROWS_V1: RowsKind(DELETED, 8),
@@ -62,14 +65,33 @@ _PASSED_OVER = {
     *(ev.PREVIOUS_GTIDS, ev.TRANSACTION_CONTEXT, ev.VIEW_CHANGE),
     *(ev.CHECKPOINT, ev.GTID_LIST, ev.START_ENCRYPTION),
 }
+# Transactions of one table and one rows event, as most are, one after the other.
+_SMALL = re.compile(
+    b"(?:%c%c[%b]%c)+" % (ev.MARIADB_GTID, ev.TABLE_MAP, bytes(ROW_KINDS), ev.XID), re.DOTALL
+)
 _QUERIES = (ev.QUERY, ev.QUERY_COMPRESSED, ev.EXECUTE_LOAD)
 _HEARTBEATS = (ev.HEARTBEAT, ev.HEARTBEAT_V2)
 _unpack_mariadb_gtid = struct.Struct("<QIB").unpack_from
 _unpack_mysql_gtid = struct.Struct("<B16sq").unpack_from
+_MARIADB_GTID = np.dtype([("number", "<u8"), ("domain", "<u4")])
 _STANDALONE = 1
 _MICROSECONDS = 1_000_000
 _HAS_ORIGINAL = 1 << 55
 _OFFSET_BITS = 0xFFFFFFFF
+
+
+class Small(NamedTuple):
+    """Transactions of one rows event each, one after the other: the maps of their tables, and their rows.
+
+    Each of the lists has an item for each transaction; `offsets` are those at which they end.
+    """
+
+    offsets: list[int]
+    positions: list[str]
+    txns: list[str]
+    committed_at: list[int]
+    tables: ev.Block
+    rows: ev.Block
 
 
 class Walk:
@@ -95,8 +117,8 @@ class Walk:
         verify: bool = True,
     ) -> None:
         self._endpoint = endpoint
-        events = ev.events(pieces, endpoint, verify)
-        self._events = events if until is None else _within(events, until)
+        blocks = ev.blocks(pieces, endpoint, verify)
+        self._blocks = blocks if until is None else _within(blocks, until)
         place = pieces.place
         self.file, self.offset = (place.file, place.offset) if place else ("", 4)
         self._server = server
@@ -106,6 +128,7 @@ class Walk:
         self.txn = ""
         self.committed_at = 0
         self._length = 0
+        self._framed = self._in_group = False
 
     @property
     def position(self) -> str:
@@ -128,13 +151,59 @@ class Walk:
 
         The detail of `ROWS` is its kind, that of `STATEMENT` an `events.Query`.
         """
-        framed = in_group = False
-        before = offset = self.offset
-        row_kinds = _ROW_KINDS
-        gtids: RunningGtids | None = None
-        for kind, when, server, end_at, buf, start, end in self._events:
+        for block in self._blocks:
+            yield from self._steps(block)
+
+    def strides(self) -> Iterator[tuple[int, Any, bytes, int, int]]:
+        """As `steps`, but many small transactions are one step: its detail is a `Small`."""
+        for block in self._blocks:
+            done = 0
+            for found in _SMALL.finditer(block.kind.tobytes()):
+                first, last = found.span()
+                if first > done:
+                    yield from self._steps(block.choose(slice(done, first)))
+                some = block.choose(slice(first, last))
+                small = self._small(some)
+                if small is None:
+                    yield from self._steps(some)
+                else:
+                    yield SMALL, small, block.buf, 0, 0
+                done = last
+            if done < len(block.kind):
+                yield from self._steps(block.choose(slice(done, None)) if done else block)
+
+    def _small(self, some: ev.Block) -> Small | None:
+        """None where they are of several servers or domains, or out of order."""
+        begin, tables, rows, end = (some.choose(slice(n, None, 4)) for n in range(4))
+        gtids = ev.gather(some.buf, _MARIADB_GTID, begin.start)
+        numbers, domains, servers = gtids["number"], gtids["domain"], begin.server
+        is_one_row = (domains == domains[0]).all() and (servers == servers[0]).all()
+        if not is_one_row or not (numbers[1:] > numbers[:-1]).all():
+            return None
+        texts = self._gtids().add_all(int(domains[0]), int(servers[0]), numbers.tolist())
+        if texts is None:
+            return None
+        self._framed = self._in_group = False
+        before = self.offset
+        offsets = (before + (end.end_at.astype(np.int64) - before & _OFFSET_BITS)).tolist()
+        times = (begin.when.astype(np.int64) * _MICROSECONDS).tolist()
+        positions, txns = texts
+        self.begun_at = offsets[-2] if len(offsets) > 1 else before
+        self.offset, self.txn, self.committed_at = offsets[-1], txns[-1], times[-1]
+        return Small(offsets, positions, txns, times, tables, rows)
+
+    def _gtids(self) -> RunningGtids:
+        if self._running is None:
+            self._running = RunningGtids(self._start)
+        assert isinstance(self._running, RunningGtids)
+        return self._running
+
+    def _steps(self, block: ev.Block) -> Iterator[tuple[int, Any, bytes, int, int]]:
+        buf, row_kinds = block.buf, ROW_KINDS
+        offset = self.offset
+        for kind, when, server, end_at, start, end in block.events():
+            before = offset
             if end_at:
-                before = offset
                 # A huge transaction makes a file longer than the 32 bits that offsets have in events.
                 offset = self.offset = before + (end_at - before & _OFFSET_BITS)
             rows = row_kinds.get(kind)
@@ -144,17 +213,16 @@ class Walk:
                 yield TABLE, "", buf, start, end
             elif kind == ev.MARIADB_GTID:
                 number, domain, flags = _unpack_mariadb_gtid(buf, start)
-                framed, in_group = not flags & _STANDALONE, True
+                self._framed, self._in_group = not flags & _STANDALONE, True
                 self.begun_at = before
                 self.committed_at = when * _MICROSECONDS
-                if gtids is None:
-                    gtids = self._running = RunningGtids(self._start)
+                gtids = self._gtids()
                 if not gtids.add(domain, server, number):
                     raise self._out_of_order(f"{domain}-{server}-{number}")
                 self.txn = gtids.last
                 yield BEGIN, "", buf, start, end
             elif kind == ev.XID:
-                framed = in_group = False
+                self._framed = self._in_group = False
                 yield END, "", buf, start, end
             elif kind in (ev.ANNOTATE_ROWS, ev.ROWS_QUERY):
                 # MySQL's own form starts with a byte for its length, cut off at 255.
@@ -163,27 +231,27 @@ class Walk:
                 query = ev.parse_query(kind, buf, start, end)
                 word = query.text[:16].strip("; \n").upper()
                 if word == "BEGIN" or word.startswith("XA START"):
-                    framed = True
-                    if not in_group:
-                        in_group = True
+                    self._framed = True
+                    if not self._in_group:
+                        self._in_group = True
                         self._begin_without_gtid(when, before)
                         yield BEGIN, "", buf, start, end
                     continue
-                if framed and word in ("COMMIT", "ROLLBACK"):
+                if self._framed and word in ("COMMIT", "ROLLBACK"):
                     if word == "ROLLBACK":
                         yield STATEMENT, query, buf, start, end
-                    framed = in_group = False
+                    self._framed = self._in_group = False
                     yield END, "", buf, start, end
                     continue
-                if not in_group:
+                if not self._in_group:
                     self._begin_without_gtid(when, before)
                     yield BEGIN, "", buf, start, end
                 yield STATEMENT, query, buf, start, end
-                if not framed:
-                    in_group = False
+                if not self._framed:
+                    self._in_group = False
                     yield END, "", buf, start, end
             elif kind in (ev.GTID, ev.TAGGED_GTID, ev.ANONYMOUS_GTID):
-                framed, in_group = False, True
+                self._framed, self._in_group = False, True
                 self.begun_at = before
                 self._begin_mysql(kind, when, buf, start, end)
                 yield BEGIN, "", buf, start, end
@@ -194,7 +262,7 @@ class Walk:
                 one_phase = buf[start]
                 if not one_phase:
                     yield STATEMENT, ev.Query("", "XA PREPARE"), buf, start, end
-                framed = in_group = False
+                self._framed = self._in_group = False
                 yield END, "", buf, start, end
             elif kind in _HEARTBEATS:
                 # It may speak of what the server passed over, or of a file that is still to come.
@@ -260,24 +328,24 @@ class Walk:
         )
 
 
-def _within(
-    events: Iterator[tuple[int, int, int, int, bytes, int, int]], until: Position
-) -> Iterator[tuple[int, int, int, int, bytes, int, int]]:
+def _within(blocks: Iterator[ev.Block], until: Position) -> Iterator[ev.Block]:
     """Without the transactions that a position does not contain.
 
     A server that got them from several others may have them in an order of its own.
     """
     is_wanted = True
-    for event in events:
-        kind, _, server, _, buf, start, end = event
-        if kind == ev.MARIADB_GTID:
-            number, domain, _ = _unpack_mariadb_gtid(buf, start)
-            is_wanted = contains(until, parse_position(f"{domain}-{server}-{number}"))
-        elif kind in (ev.GTID, ev.TAGGED_GTID):
-            txn = _mysql_txn(*_mysql_gtid(kind, buf, start, end)[:3])
-            is_wanted = contains(until, parse_position(txn))
-        if is_wanted or kind == ev.ROTATE:
-            yield event
+    for block in blocks:
+        chosen = []
+        for number, (kind, _, server, _, start, end) in enumerate(block.events()):
+            if kind == ev.MARIADB_GTID:
+                sequence, domain, _ = _unpack_mariadb_gtid(block.buf, start)
+                is_wanted = contains(until, parse_position(f"{domain}-{server}-{sequence}"))
+            elif kind in (ev.GTID, ev.TAGGED_GTID):
+                txn = _mysql_txn(*_mysql_gtid(kind, block.buf, start, end)[:3])
+                is_wanted = contains(until, parse_position(txn))
+            if is_wanted or kind == ev.ROTATE:
+                chosen.append(number)
+        yield block.choose(chosen)
 
 
 def _mysql_gtid(kind: int, buf: bytes, start: int, end: int) -> TaggedGtid:
