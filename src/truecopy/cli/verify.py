@@ -6,8 +6,10 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
@@ -21,6 +23,7 @@ from truecopy.verify.options import Options
 from truecopy.verify.page import certificate_page, write_report
 from truecopy.verify.repair import apply_repair, unrepaired, write_repair
 from truecopy.verify.report import Report
+from truecopy.verify.verification import Listener
 from truecopy.verify.verification import verify as verify_tables
 
 CHOICE, SPEED, ONLINE, RESULT = (
@@ -32,10 +35,27 @@ CHOICE, SPEED, ONLINE, RESULT = (
 
 
 def verify(
+    context: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="URL of the source; its rows are taken to be right.")
-    ],
-    target: Annotated[str, typer.Argument(help="URL of the target.")],
+        str | None, typer.Argument(help="URL of the source; its rows are taken to be right.")
+    ] = None,
+    target: Annotated[str | None, typer.Argument(help="URL of the target.")] = None,
+    task: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=CHOICE,
+            help="A task file: compare what its task carries with what has arrived, while it runs or stands.",
+        ),
+    ] = None,
+    verifier: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=CHOICE,
+            help="With --task: checksum, iterative, inline or target; repeatable. Default: those of the task.",
+        ),
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -248,10 +268,10 @@ def verify(
       truecopy verify 'mysql://app:${PW}@db1/shop' mysql://app@db2/shop -t orders --json
       truecopy verify mysql://… mysql://… --live --delay 10
       truecopy verify sqlite:///a.db sqlite:///b.db --repair fix.sql --report page.html
+      truecopy verify --task shop.yaml --json
 
     Exit codes: 0 equal, 1 differences found, 2 wrong usage or nothing compared, 3 could not finish.
     """
-    ends = parse_endpoint(source), parse_endpoint(target)
     options = Options(
         tables=tuple(table or ()),
         ignore_columns=tuple(ignore_column or ()),
@@ -276,16 +296,22 @@ def verify(
         strict_structure=strict_structure,
     )
 
+    if task is not None:
+        _refuse_what_the_task_says(context)
+        compare = _of_task(task, tuple(verifier or ()), options, master)
+    elif source is None or target is None:
+        raise UsageError("verify compares SOURCE and TARGET, or what a task carries: --task FILE")
+    elif verifier:
+        raise UsageError("--verifier chooses among those of a task: add --task FILE")
+    else:
+        ends = parse_endpoint(source), parse_endpoint(target)
+        compare = partial(
+            verify_tables, *ends, options=options, master=master, checkpoint=checkpoint
+        )
+
     def run(again: bool) -> Report:
         with progress_listener() as listener:
-            return verify_tables(
-                *ends,
-                options=options,
-                master=master,
-                checkpoint=checkpoint,
-                fresh=fresh or again,
-                listener=listener,
-            )
+            return compare(fresh=fresh or again, listener=listener)
 
     found = run(again=False)
     if repair is not None:
@@ -304,6 +330,47 @@ def verify(
         if refused.verdict == "not_compared":
             say(f"truecopy: {refused.source or refused.target} was not compared: {refused.reason}")
     return found.exit_code
+
+
+class _Compare(Protocol):
+    def __call__(self, *, fresh: bool, listener: Listener) -> Report: ...
+
+
+_WITH_TASK = {
+    "task", "verifier", "master", "connections", "chunk_rows", "chunk_seconds", "replica", "max_lag",
+    "delay", "settle_time", "json_", "report", "certificate", "repair",
+}  # fmt: skip
+
+
+def _refuse_what_the_task_says(context: typer.Context) -> None:
+    """What would be ignored in silence; a repair by hand would be a write that the task does not know."""
+    for name in context.params.keys() - _WITH_TASK:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            shown = name.upper() if name in ("source", "target") else f"--{name.strip('_')}"
+            raise UsageError(f"{shown.replace('_', '-')} does not go with --task")
+
+
+def _of_task(
+    file: Path, verifiers: tuple[str, ...], options: Options, master: str | None
+) -> _Compare:
+    # Other verifications need not wait for what only this one uses.
+    from truecopy.tasks.file import load_task
+    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.transfer.cutover.standing import standing
+    from truecopy.transfer.proof.alone import VERIFIERS, verify_task
+
+    for name in verifiers:
+        if name not in VERIFIERS:
+            raise UsageError(f"there is no verifier {name}; known are {', '.join(VERIFIERS)}")
+    settings = standing(transfer_settings(load_task(file)))
+    if master is not None:
+        settings = replace(settings, master=master)
+
+    def compare(*, fresh: bool, listener: Listener) -> Report:  # noqa: ARG001 - it is always begun anew
+        return verify_task(settings, verifiers, options=options, listener=listener)
+
+    return compare
 
 
 @contextmanager

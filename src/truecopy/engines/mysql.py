@@ -273,6 +273,12 @@ class MySQL(RelationalSession):
     def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
         return mysql_snapshot.fingerprinted_rows_at(self, relation)
 
+    def log_end(self) -> str | None:
+        return mysql_snapshot.log_end(self)
+
+    def visible_position(self) -> str | None:
+        return mysql_snapshot.visible_position(self)
+
     def writers(self) -> MySQLWriters:
         return MySQLWriters(self)
 

@@ -108,6 +108,24 @@ def open_on_mariadb(session: MySQL) -> LogPlace:
         time.sleep(0.05)
 
 
+def visible_position(session: MySQL) -> str | None:
+    """Up to where everything can be read; under semi-synchronous replication the log is ahead of that."""
+    if not session.is_mariadb:
+        return session.position()
+    try:
+        return open_on_mariadb(session).position
+    finally:
+        session.rollback()
+
+
+def log_end(session: MySQL) -> str | None:
+    """MariaDB logs a commit before it shows it. MySQL says it the other way round, a moment later."""
+    if not session.is_mariadb:
+        return session.position()
+    ((position,),) = session.fetch(Statement("SELECT @@GLOBAL.gtid_binlog_pos"))
+    return str(position) or None
+
+
 def executed_set(session: MySQL) -> str:
     """MySQL's executed transactions: a GTID is in the set only after its transaction can be seen."""
     ((mode, executed),) = session.fetch(

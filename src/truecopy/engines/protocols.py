@@ -173,6 +173,19 @@ class ReadsAtPosition(Protocol):
 
 
 @runtime_checkable
+class TellsVisible(Protocol):
+    """A server whose log may be ahead of what its tables show, and that tells both."""
+
+    def log_end(self) -> str | None:
+        """A position behind every commit that anybody can see by now, and perhaps behind others."""
+        ...
+
+    def visible_position(self) -> str | None:
+        """A position up to which everything can be read by whoever asks now; None where that cannot be told."""
+        ...
+
+
+@runtime_checkable
 class ReadsInOrder(Protocol):
     """Reads rows by the value of one column, the relation's first."""
 

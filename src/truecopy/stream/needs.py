@@ -44,11 +44,22 @@ def stream_needs(request: Request) -> list[Needs]:
     ]
 
 
+def opening_leaves_something(endpoint: Endpoint) -> bool:
+    """Whether a log of this kind cannot be opened without making something on its server, such as a slot."""
+    return _look(endpoint) is not None
+
+
 def _needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
-    for entry in entry_points(group=GROUP):
-        if entry.name == endpoint.scheme and not wanted.settings.get("cursor"):
-            look = getattr(import_module(entry.module), "needs", None)
-            if look is not None:
-                return cast(Callable[[Endpoint, Wanted], Needs], look)(endpoint, wanted)
+    look = _look(endpoint)
+    if look is not None and not wanted.settings.get("cursor"):
+        return look(endpoint, wanted)
     with open_log(endpoint, wanted) as log:
         return Needs(log.level, tuple(log.missing()), tuple(getattr(log, "warnings", ())))
+
+
+def _look(endpoint: Endpoint) -> Callable[[Endpoint, Wanted], Needs] | None:
+    for entry in entry_points(group=GROUP):
+        if entry.name == endpoint.scheme:
+            found = getattr(import_module(entry.module), "needs", None)
+            return cast(Callable[[Endpoint, Wanted], Needs] | None, found)
+    return None

@@ -43,6 +43,7 @@ class Pulse:
         self._said = Counter[str]()
         self._lag: float | None = None
         self._offered_at: float | None = None
+        self._reached: Mapping[str, str] = {}
         self.phase = ""
         self.waits: Callable[[], str] = str
 
@@ -124,6 +125,10 @@ class Pulse:
         """How far the source's log was ahead of what was read last."""
         self._lag = seconds
 
+    def reaches(self, positions: Mapping[str, str]) -> None:
+        """Everything up to these positions of the source's shards is on the target."""
+        self._reached = positions
+
     # What is told
 
     def progress(self) -> Progress:
@@ -158,13 +163,24 @@ class Pulse:
             progress = self.progress()
             self._tell(progress)
             with suppress(TruecopyError):
-                self._say(_report(progress))
+                self._say(self._report(progress))
         finally:
             self._beating.release()
 
     def _end(self, how: str) -> None:
         with suppress(TruecopyError):
-            self._say({**_report(self.progress()), "waits": "", "rate": 0.0, "ended": how})
+            said = self._report(self.progress())
+            self._say({**said, "waits": "", "rate": 0.0, "ended": how})
+
+    def _report(self, progress: Progress) -> dict[str, Any]:
+        """What the ledger does not know itself."""
+        return {
+            "waits": progress.waits,
+            "rate": progress.rate,
+            "seconds_left": progress.seconds_left,
+            "lag_seconds": progress.lag_seconds,
+            "reached": dict(self._reached),
+        }
 
     def _say(self, document: Mapping[str, Any]) -> None:
         counted = Counter(self._applied)
@@ -176,13 +192,3 @@ class Pulse:
     def _control(self) -> Iterator[Control]:
         with pool.lease(self._target) as session:
             yield Control(cast(Any, session), self._task)
-
-
-def _report(progress: Progress) -> dict[str, Any]:
-    """What the ledger does not know itself."""
-    return {
-        "waits": progress.waits,
-        "rate": progress.rate,
-        "seconds_left": progress.seconds_left,
-        "lag_seconds": progress.lag_seconds,
-    }

@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 SNAPSHOT, REPLAY, REPLICATE = "snapshot", "replay", "replicate"
 
+_TargetTable = Callable[[Session, TableMapping, Table], Table]
+
 
 @dataclass(frozen=True)
 class TableState:
@@ -183,7 +185,11 @@ class Transfer:
         """The way of each table, by its name on the source; what cannot be is refused."""
         self._refuse_what_cannot_be(target)
         self._refuse_tables_that_came_later(source, target)
-        return self._plan(source, target)
+        return self._plan(source, target, self._target_table)
+
+    def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
+        """The same for a task that has made its tables; nothing is written."""
+        return self._plan(source, target, self._found_table)
 
     def _refuse_what_cannot_be(self, target: Session) -> None:
         if not isinstance(target, Loads) or not isinstance(target, Introspects):
@@ -210,7 +216,9 @@ class Transfer:
                     " by a task of its own"
                 )
 
-    def _plan(self, source: Session, target: Session) -> dict[str, TablePlan]:
+    def _plan(
+        self, source: Session, target: Session, onto_for: _TargetTable
+    ) -> dict[str, TablePlan]:
         if not isinstance(source, Introspects):
             raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
         names = [name for name in source.tables() if self._settings.wants(name)]
@@ -224,7 +232,7 @@ class Transfer:
             if is_mapped(mapping):
                 check_expressions(spark_session(self._settings.master), mapping)
             table = tables[mapping.source]
-            onto = self._target_table(target, mapping, table)
+            onto = onto_for(target, mapping, table)
             plan = plan_table(mapping, self._source, table, self._target, onto)
             if self._settings.leg:
                 plan = narrowed(plan, self._settings.leg, source, target)
@@ -247,6 +255,13 @@ class Transfer:
     def _infer(self, columns: Sequence[Column], sql: str) -> Type:
         """The type of an expression, which Spark is started for only where a task adds one."""
         return inferred_by(spark_session(self._settings.master))(columns, sql)
+
+    def _found_table(self, target: Session, mapping: TableMapping, _: Table) -> Table:
+        introspects = cast(Introspects, target)
+        found = introspects.find(str(mapping.target))
+        if found is None:
+            raise UsageError(f"{self._target} has no table {mapping.target}: was it dropped there?")
+        return introspects.describe(found)
 
     def _target_table(self, target: Session, mapping: TableMapping, table: Table) -> Table:
         """The table that takes the rows; made where it is missing."""

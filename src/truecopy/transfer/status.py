@@ -13,7 +13,6 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import TruecopyError
 from truecopy.model.guarantees import Guarantee
 from truecopy.stream.needs import stream_needs
-from truecopy.stream.request import Request
 from truecopy.transfer.control import CONTROL, Control, Count, Report, Wishes
 from truecopy.transfer.ledger import TASKS, CopiedSoFar, Ledger, TaskLine
 from truecopy.transfer.limits import Limits
@@ -87,7 +86,7 @@ def read_status(settings: Settings) -> Status:
         tables = _tables(Ledger(target, settings.task), counts) if line else {}
         promise, unknown = _promise(settings, session)
     progress = _progress(settings, line, report, tables)
-    running = _is_running(line, report)
+    running = is_running(line, report)
     return Status(
         progress=progress,
         state=_state(line, wishes, running, progress.waits),
@@ -130,7 +129,7 @@ def _progress(
 ) -> Progress:
     if line is None:
         return Progress(settings.task, NOT_BEGUN, 0)
-    said = report.document if report is not None and _is_running(line, report) else {}
+    said = report.document if report is not None and is_running(line, report) else {}
     return Progress(
         settings.task,
         line.phase,
@@ -143,7 +142,8 @@ def _progress(
     )
 
 
-def _is_running(line: TaskLine | None, report: Report | None) -> bool:
+def is_running(line: TaskLine | None, report: Report | None) -> bool:
+    """Whether a driver was heard of lately."""
     if line is None or report is None or report.epoch != line.epoch:
         return False
     is_fresh = time.time() - report.said_at / 1e6 < FRESH_SECONDS
@@ -163,7 +163,7 @@ def _state(line: TaskLine | None, wishes: Wishes, running: bool, waits: str) -> 
 def _promise(settings: Settings, target: Session) -> tuple[Guarantee | None, str]:
     """What both ends give together, or why that is not known."""
     try:
-        needs = stream_needs(Request(settings.source, tables=settings.tables))
+        needs = stream_needs(settings.request)
         advisor = target.advisor() if isinstance(target, Advises) else None
         levels = guarantee.source_level(needs), guarantee.target_level(advisor)
     except TruecopyError as error:

@@ -17,6 +17,7 @@ from truecopy.transfer.gate import Gate
 from truecopy.transfer.jobs import beside
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.pacing import Cut, Pace
+from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.pulse import Pulse, Tell
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import CopyTask
@@ -107,11 +108,16 @@ class Steering:
     def follow(self, query: StreamingQuery) -> None:
         """Waits for the end of a query, and hears how far it is behind; an interruption stops the query."""
 
+        def look() -> None:
+            self.pulse.lags(_lag(query))
+            if end := end_offset(query):
+                self.pulse.reaches({shard: mark.position for shard, mark in end.marks.items()})
+
         def wait() -> None:
             while not query.awaitTermination(_LOOK_SECONDS):
-                self.pulse.lags(_lag(query))
+                look()
                 self._beat_when_idle()
-            self.pulse.lags(_lag(query))
+            look()
 
         beside(wait, lambda: self.stop(query))
 

@@ -201,7 +201,7 @@ class _Verification:
         structure = [
             [c.name, [*c.column_names], [repr(t) for t in c.source.types]] for c in self.comparisons
         ]
-        self.record = _open_record(checkpoint, configuration)
+        self.record = open_record(checkpoint, configuration)
         before = None if fresh else self.record.resume(configuration)
         stale = before is not None and checkpoint is None and time.time() - before[0] > STALE_AFTER
         if before is not None and not stale and before[1][0] == structure:
@@ -373,7 +373,8 @@ class _Verification:
         return issue_certificate(report)
 
 
-def _open_record(checkpoint: str | Path | None, configuration: str) -> RunRecord:
+def open_record(checkpoint: str | Path | None, configuration: str) -> RunRecord:
+    """The named file, or one of the state folder for this configuration."""
     from truecopy.metastore.runs import RunRecord  # workers of Spark do without its libraries
 
     if checkpoint is not None:

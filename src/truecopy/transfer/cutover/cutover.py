@@ -21,7 +21,6 @@ from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
-from truecopy.stream.request import Request
 from truecopy.transfer.cutover import state
 from truecopy.transfer.cutover.back import is_back, require_reversible, returns, way_back
 from truecopy.transfer.cutover.downtime import Downtime, refusing_signals
@@ -124,7 +123,7 @@ class Cutover:
         self._forth = forth
         self._source: Endpoint = parse_endpoint(settings.source)
         self._target: Endpoint = parse_endpoint(settings.target)
-        self._request = Request(settings.source, tables=settings.tables)
+        self._request = settings.request
         self._hooks = Hooks(how, settings.task, "back" if is_back(settings) else "forth")
         self._webhook = Webhook(settings.hook, settings.task, self._said)
         self._stack = ExitStack()
@@ -184,7 +183,7 @@ class Cutover:
         with pool.lease(self._target) as target:
             self._plans = self._transfer.prepare(self._here, target)
         self._other = self._forth or way_back(self._settings, returns(self._plans))
-        self._back_request = Request(self._other.source, tables=self._other.tables)
+        self._back_request = self._other.request
         self._facts.returns = returns(self._plans)
 
     def _claim(self) -> TaskLine:

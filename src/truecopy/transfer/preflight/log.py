@@ -8,7 +8,6 @@ from truecopy.engines.advice import Retention
 from truecopy.model.errors import TruecopyError
 from truecopy.model.finding import Finding, Subject
 from truecopy.stream.needs import Needs, stream_needs
-from truecopy.stream.request import Request
 from truecopy.transfer.preflight.ends import Ends, attempt, error, info, warning
 from truecopy.transfer.preflight.estimate import duration, size
 from truecopy.transfer.settings import Settings
@@ -19,8 +18,7 @@ MARGIN = 4
 
 def ask_stream(settings: Settings, source: object) -> Sequence[Needs] | TruecopyError:
     """What the stream that the transfer will open needs."""
-    request = Request(settings.source, tables=settings.tables)
-    return attempt(lambda: stream_needs(request), source)
+    return attempt(lambda: stream_needs(settings.request), source)
 
 
 def log_findings(

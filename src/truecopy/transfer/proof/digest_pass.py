@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from truecopy.engines import pool
 from truecopy.engines.protocols import Digests, Reads
@@ -24,6 +24,9 @@ from truecopy.verify.compare import ChunkResult
 from truecopy.verify.differences import from_arrow
 from truecopy.verify.matching import Comparison
 from truecopy.verify.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROWS_WITHOUT_SPARK = 200_000
 
@@ -49,7 +52,7 @@ def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = No
             keys = sorted({difference.key for difference in from_arrow(differences)})
             suspects += len(keys)
             store.add_keys(plan.source_name, keys)
-    for result in _results(scene, [plan.comparison for plan in plans], live):
+    for result in compare_all(scene.spark, [plan.comparison for plan in plans], live):
         rows += result.source.count
         if result.found:
             keys = sorted({difference.key for difference in from_arrow(result.table)})
@@ -58,9 +61,10 @@ def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = No
     return Passed(len(looked_up), rows, suspects)
 
 
-def _results(
-    scene: Scene, comparisons: Sequence[Comparison], options: Options
+def compare_all(
+    spark: SparkSession | None, comparisons: Sequence[Comparison], options: Options
 ) -> Iterator[ChunkResult]:
+    """Chunk digests of tables whose rows arrive as they are, and the rows that differ."""
     tasks, whole = list[runner.ChunkTask](), list[int]()
     for number, comparison in enumerate(comparisons):
         rows = chunk_rows(comparison, options)
@@ -76,18 +80,16 @@ def _results(
             chunks = plan_chunks(cast(Reads, source), comparison, options)
         tasks += [runner.ChunkTask(number, at, chunk, rows) for at, chunk in enumerate(chunks)]
     is_small = sum(comparison.rows for comparison in comparisons) <= ROWS_WITHOUT_SPARK
-    if scene.spark is None or is_small:
+    if spark is None or is_small:
         yield from runner.run_here(tasks, comparisons, options)
     else:
-        yield from runner.run_on_spark(scene.spark, tasks, comparisons, options)
+        yield from runner.run_on_spark(spark, tasks, comparisons, options)
     for number in whole:
         comparison = comparisons[number]
-        if scene.spark is None:
+        if spark is None:
             raise UsageError(f"{comparison.name} can be compared through Spark only")
         with (
             pool.lease(comparison.source.endpoint) as source,
             pool.lease(comparison.target.endpoint) as target,
         ):
-            yield from compare_by_buckets(
-                scene.spark, comparison, number, (source, target), options
-            )
+            yield from compare_by_buckets(spark, comparison, number, (source, target), options)

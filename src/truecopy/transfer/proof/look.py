@@ -19,7 +19,7 @@ from truecopy.transfer.proof.keys import pack
 from truecopy.transfer.proof.mapped import rows_arriving
 from truecopy.transfer.proof.verifier import DIFFERS, Mismatch
 from truecopy.verify.compare import by_meaning, only_keys
-from truecopy.verify.differences import differing_columns, judge, rows_of
+from truecopy.verify.differences import Difference, differing_columns, judge, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +78,25 @@ def target_prints(plan: TablePlan, packed: Sequence[str], keys: Sequence[Key]) -
 
 def mismatches(plan: TablePlan, keys: Sequence[Key], spark: SparkSession | None) -> list[Mismatch]:
     """How these rows differ now, column by column; equal ones give nothing."""
+    names, types = plan.comparison.column_names, plan.source.types
+    return [
+        Mismatch(
+            plan.source_name,
+            one.kind,
+            one.key,
+            tuple(names[i] for i in differing_columns(one.source, one.target, types, 0.0))
+            if one.kind == DIFFERS and one.source and one.target
+            else (),
+            names[: plan.source.key_width],
+        )
+        for one in differences(plan, keys, spark)
+    ]
+
+
+def differences(
+    plan: TablePlan, keys: Sequence[Key], spark: SparkSession | None
+) -> list[Difference]:
+    """The same as whole rows."""
     left, right = by_meaning(plan.source), by_meaning(plan.target)
     with ThreadPoolExecutor(1, "target") as beside:
         later = beside.submit(_rows, right, keys)
@@ -85,23 +104,7 @@ def mismatches(plan: TablePlan, keys: Sequence[Key], spark: SparkSession | None)
             here = rows_arriving(spark, plan, left, keys).drop_columns(["fingerprint"])
         else:
             here = _rows(left, keys)
-        found = judge(rows_of(here), rows_of(later.result()), left.types, left.key_width, 0.0)
-    names = plan.comparison.column_names
-    return [
-        Mismatch(
-            plan.source_name,
-            difference.kind,
-            difference.key,
-            tuple(
-                names[i]
-                for i in differing_columns(difference.source, difference.target, left.types, 0.0)
-            )
-            if difference.kind == DIFFERS and difference.source and difference.target
-            else (),
-            names[: left.key_width],
-        )
-        for difference in found
-    ]
+        return judge(rows_of(here), rows_of(later.result()), left.types, left.key_width, 0.0)
 
 
 def _outcome(

@@ -17,7 +17,7 @@ import hashlib
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -245,8 +245,23 @@ class ReverifyStore:
 
 def open_store(task: str, identity: str) -> ReverifyStore:
     """The store of a task, in the state folder."""
+    return ReverifyStore(_path(task), identity)
+
+
+def copy_store(task: str, identity: str, path: Path) -> ReverifyStore:
+    """A copy of it, which may be taken while the task runs; empty where the task has none here."""
+    if _path(task).exists():
+        with (
+            closing(sqlite3.connect(f"{_path(task).as_uri()}?mode=ro", uri=True)) as one,
+            closing(sqlite3.connect(path)) as other,
+        ):
+            one.backup(other)
+    return ReverifyStore(path, identity)
+
+
+def _path(task: str) -> Path:
     name = hashlib.sha256(task.encode()).hexdigest()[:16]
-    return ReverifyStore(state_folder() / "proof" / f"{name}.db", identity)
+    return state_folder() / "proof" / f"{name}.db"
 
 
 def _write_note(connection: sqlite3.Connection, name: str, value: str) -> None:

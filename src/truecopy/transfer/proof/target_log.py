@@ -63,6 +63,11 @@ class TargetVerifier:
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm] = {}
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether an earlier run has noted where the target's log was before the task wrote."""
+        return self._store.note(_MARK) is not None
+
     # The contract
 
     def start(self, *, resumed: bool) -> None:  # noqa: ARG002 - the store tells where to go on
@@ -77,7 +82,7 @@ class TargetVerifier:
         self._log = open_log(self._endpoint, self._wanted)
         if lines := self._log.missing():
             raise CannotFinish("; ".join(lines))
-        if self._store.note(_MARK) is None:
+        if not self.has_begun:
             self._store.write_note(_MARK, json.dumps(self._log.current().plain()))
             self.expect_shapes()
 
