@@ -25,7 +25,9 @@ from tests.transfer.sharded import (
 from truecopy.model.errors import UsageError
 from truecopy.stream.follow import Following
 from truecopy.stream.request import Request
+from truecopy.transfer.equal import begin_equal
 from truecopy.transfer.fleet import Fleet
+from truecopy.transfer.run import RunReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,12 +58,12 @@ def test_a_database_is_split_into_two_shards(
         start = following.offset.token()
     legs = legs_of(task_file(tmp_path, mariadb_db.url, keyspace(targets)))
     assert [leg.task for leg in legs] == ["reshard:-80", "reshard:80-"]
-    first = Fleet(legs).run(until_caught_up=True)
-    assert first.state == "replicate"
+    first = Fleet(legs).run(snapshot_only=True)
+    assert first.state == "snapshot"
     assert first.tables[f"{mariadb_db.name}.account"].rows_copied == 200
     write(mariadb_db)
     mariadb_db.execute("INSERT INTO account VALUES (500, 'last')")
-    Fleet(legs).run(until_caught_up=True)
+    assert Fleet(legs).run(until_caught_up=True).state == "replicate"
     for shard, database in targets.items():
         assert held(database) == held(mariadb_db, shard)
         ((name, position, at),) = database.execute("SELECT * FROM truecopy_origin")
@@ -85,6 +87,7 @@ def test_a_database_is_split_into_two_shards(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("target", ["mariadb_db", "postgres_db"])
 def test_two_shards_are_merged(
     spark: SparkSession,
@@ -141,7 +144,10 @@ def test_check_and_status_show_each_leg(
     [
         ({"delivery": "at-most-once", "consistency": "row"}, "cannot be had on a shard"),
         ({"target": {"-80": "", "40-": ""}}, "-80 and 40- overlap"),
-        ({"source": {"-": ""}, "sharding": {"orders": {"column": "id"}}}, "sharding.orders.function: missing"),
+        (
+            {"source": {"-": ""}, "sharding": {"orders": {"column": "id"}}},
+            "sharding.orders.function: missing",
+        ),
     ],
 )
 def test_what_a_keyspace_cannot_be(tmp_path: Path, more: dict[str, Any], message: str) -> None:
@@ -158,3 +164,36 @@ def test_what_a_keyspace_cannot_be(tmp_path: Path, more: dict[str, Any], message
     path = task_file(tmp_path, end(ends.pop("source")), end(ends.pop("target")), **ends)
     with pytest.raises(UsageError, match=message):
         legs_of(path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_replication_in_both_directions(
+    spark: SparkSession, mariadb_db: Database, targets: dict[str, Database], tmp_path: Path
+) -> None:
+    """What comes back is left out, and does not go round."""
+    fill(mariadb_db)
+    forth = legs_of(task_file(tmp_path, keyspace({"-": mariadb_db}), keyspace(targets)))
+    Fleet(forth).run(until_caught_up=True)
+    (tmp_path / "back").mkdir()
+    back = legs_of(
+        task_file(tmp_path / "back", keyspace(targets), keyspace({"-": mariadb_db}), task="back")
+    )
+    for leg in back:
+        begin_equal(leg)
+    Fleet(back).run(until_caught_up=True)
+    for seed, (shard, database) in enumerate(targets.items()):
+        write(database, shard, seed, times=40)
+    assert changes_of(Fleet(back).run(until_caught_up=True)) > 0
+    assert held(mariadb_db) == together(list(targets.values()))
+    assert changes_of(Fleet(forth).run(until_caught_up=True)) == 0
+    mariadb_db.execute("INSERT INTO account VALUES (900, 'late')")
+    assert changes_of(Fleet(forth).run(until_caught_up=True)) == 1
+    assert changes_of(Fleet(back).run(until_caught_up=True)) == 0
+    assert held(mariadb_db) == together(list(targets.values()))
+    names = [name for (name,) in mariadb_db.execute("SELECT shard FROM truecopy_origin ORDER BY 1")]
+    assert names == ["-80", "80-"]
+
+
+def changes_of(report: RunReport) -> int:
+    return sum(table.changes_applied for table in report.tables.values())

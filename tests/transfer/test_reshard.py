@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +21,9 @@ from tests.stream.resharding import (
     is_in,
     wait_until,
 )
-from tests.transfer.sharded import task_file
+from tests.transfer.sharded import legs_of, task_file
 from truecopy.stream.request import Request
+from truecopy.transfer.status import read_status
 
 TWO, FOUR, ONE = ("-80", "80-"), ("-40", "40-80", "80-c0", "c0-"), ("-",)
 SMALL = ("--innodb-log-file-size=4M", "--performance-schema=OFF")
@@ -64,7 +64,7 @@ def task_between(
     ]
     folder.mkdir()
     verify = {"inline": True, "target": True}
-    return str(task_file(folder, *ends, verify=verify, tables=["account"]))
+    return str(task_file(folder, *ends, verify=verify))
 
 
 def carried(*arguments: str) -> dict[str, Any]:
@@ -74,6 +74,7 @@ def carried(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_two_shards_become_four_and_then_one_under_load(
     bank: KeyspaceOnServers, tmp_path: Path
 ) -> None:
@@ -117,7 +118,5 @@ def reshard(bank: KeyspaceOnServers, writers: Writers, task: str, targets: Seque
 
 
 def is_replicating(task: str) -> bool:
-    time.sleep(2)
-    status = carried("status", task)
-    legs = status.get("legs", [status])
-    return all(leg["phase"] == "replicate" and leg["running"] for leg in legs)
+    legs = map(read_status, legs_of(Path(task)))
+    return all(leg.running and leg.progress.phase == "replicate" for leg in legs)

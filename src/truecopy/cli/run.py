@@ -29,6 +29,13 @@ def run(
             "--until-caught-up", help="End when everything committed by then is on the target."
         ),
     ] = False,
+    no_copy: Annotated[
+        bool,
+        typer.Option(
+            "--no-copy",
+            help="Source and target are equal and nobody writes: begin with the changes from now on.",
+        ),
+    ] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="Print one JSON document at the end.")
     ] = False,
@@ -45,12 +52,18 @@ def run(
     from truecopy.tasks.file import load_task
     from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.cutover.standing import standing
+    from truecopy.transfer.equal import begin_equal
     from truecopy.transfer.fleet import runner
     from truecopy.transfer.run import Listener
 
     if snapshot_only and until_caught_up:
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
+    if snapshot_only and no_copy:
+        raise UsageError("--snapshot-only and --no-copy leave nothing to do: choose one")
     legs = [standing(leg) for leg in transfer_legs(load_task(task))]
+    if no_copy:
+        for leg in legs:
+            begin_equal(leg, said=say)
     with transfer_progress(ERRORS) as progress:
         carry_out = runner(legs, Listener(said=say, progress=progress))
         report = carry_out(snapshot_only=snapshot_only, until_caught_up=until_caught_up)

@@ -21,6 +21,7 @@ from truecopy.transfer.progress import Progress
 from truecopy.transfer.run import REPLICATE, SNAPSHOT, Listener, RunReport, TableState, Transfer
 from truecopy.transfer.settings import Settings
 
+_TURN_SECONDS = 1.0
 _PHASES = (SNAPSHOT, "replay", REPLICATE)
 
 
@@ -43,7 +44,7 @@ class Fleet:
             if until_caught_up or (not snapshot_only and _phase(leg) != REPLICATE):
                 reports[leg.task] = self._transfer(leg).run(until_caught_up=True)
         if not snapshot_only and not until_caught_up:
-            reports |= self._replicate()
+            reports |= self._in_turn() if self._is_one_file() else self._replicate()
         return _joined(self._name, reports, time.monotonic() - begun)
 
     @property
@@ -61,6 +62,17 @@ class Fleet:
     def _hear(self, leg: str, progress: Progress) -> None:
         self._progress = {**self._progress, leg: progress}
         self._listener.progress(joined_progress(self._name, self._progress))
+
+    def _is_one_file(self) -> bool:
+        with pool.lease(parse_endpoint(self._legs[0].target)) as target:
+            return target.driver_local
+
+    def _in_turn(self) -> dict[str, RunReport]:
+        """A file has one writer: leg after leg, until this thread is interrupted."""
+        while True:
+            for leg in self._legs:
+                self._transfer(leg).run(until_caught_up=True)
+            time.sleep(_TURN_SECONDS)
 
     def _replicate(self) -> dict[str, RunReport]:
         """All legs, until one of them ends or this thread is interrupted; then the others end, too."""
