@@ -301,24 +301,26 @@ class Transfer:
 
     def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
         ledger = self._ledger(target)
-        if ledger.find() is None:
-            with KeyspaceStream(self._request) as stream:
-                if lines := stream.missing():
-                    raise CannotFinish("; ".join(lines))
-                warnings = stream.warnings()
-                lost = [line for line in warnings if _is_about(line, plans)]
-                origin = stream.visible().plain() if not lost else {}
-            if lost:
-                remove(self._request)
-                raise UsageError(lost[0])
-            for line in warnings:
-                self._listener.said(line)
-        else:
-            origin = {}
+        origin = self.beginning(plans) if ledger.find() is None else {}
         require_no_cutover(self._target, self._settings.task)
         claimed = ledger.claim(origin)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
         return claimed
+
+    def beginning(self, plans: Mapping[str, TablePlan]) -> dict[str, Any]:
+        """Where changes begin for what can be read now; refused where a table's would be lost."""
+        with KeyspaceStream(self._request) as stream:
+            if lines := stream.missing():
+                raise CannotFinish("; ".join(lines))
+            warnings = stream.warnings()
+            lost = [line for line in warnings if _is_about(line, plans)]
+            origin = stream.visible().plain() if not lost else {}
+        if lost:
+            remove(self._request)
+            raise UsageError(lost[0])
+        for line in warnings:
+            self._listener.said(line)
+        return origin
 
     # Copying
 
