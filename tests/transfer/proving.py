@@ -18,6 +18,7 @@ from truecopy.mapping.plan import plan_table as mapping_of
 from truecopy.mapping.transformers import inferred_by
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.position import contains, parse_position
+from truecopy.transfer.packing import Packed
 from truecopy.transfer.plan import TablePlan, plan_table
 from truecopy.transfer.proof.observed import observed, positions_after
 from truecopy.transfer.proof.store import ReverifyStore, open_store
@@ -28,7 +29,7 @@ from truecopy.transfer.settings import Settings
 from truecopy.verify.matching import Comparison
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 NO_RULES = MappingRules()
@@ -97,9 +98,9 @@ class Proving:
         proving = self
 
         class Observed(Replication):
-            def apply(self, batch: DataFrame, number: int) -> None:
-                reached = positions_after(batch)
-                observed(super().apply, proving.verifiers)(batch, number)
+            def apply(self, changes: Packed, number: int) -> None:
+                reached = positions_after(changes)
+                observed(super().apply, proving.verifiers)(changes, number)
                 proving._applied |= reached
 
         with pytest.MonkeyPatch.context() as patch:

@@ -10,6 +10,9 @@ from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    from truecopy.stream.source import ChangesSource
 
 
 def read_changes(
@@ -23,19 +26,31 @@ def read_changes(
         start: `start`, `current`, a token, or a time; a checkpoint of the query goes before it.
         options: Those of the source: `tables`, `key_range`, `keys_only`, `max_bytes`, …
     """
-    from truecopy.stream.source import FORMAT, register
+    from truecopy.stream.source import ChangesSource
 
-    register(spark)
+    return open_source(spark, ChangesSource, endpoint, start, **options).load()
+
+
+def open_source(
+    spark: SparkSession,
+    source: type[ChangesSource],
+    endpoint: str | Request,
+    start: str,
+    **options: object,
+) -> DataStreamReader:
+    """A reader of one of the sources of changes, with its options set."""
+    spark.dataSource.register(source)
     # In a session that somebody else made, too: plans print the options of a source.
     spark.conf.set("spark.sql.redaction.options.regex", REDACTED_OPTIONS)
     if isinstance(endpoint, Request):
         options = {**_options(endpoint), **options}
         endpoint = endpoint.endpoint
-    reader = spark.readStream.format(FORMAT).option("endpoint", endpoint).option("from", start)
+    reader = spark.readStream.format(source.name())
+    reader = reader.option("endpoint", endpoint).option("from", start)
     for name, value in options.items():
         text = ",".join(value) if isinstance(value, tuple | list) else str(value)
         reader = reader.option(name, text)
-    return reader.load()
+    return reader
 
 
 def _options(request: Request) -> dict[str, object]:

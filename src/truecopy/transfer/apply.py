@@ -8,7 +8,7 @@ saw it: a batch that is applied again, or by an attempt that was given up, finds
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,15 +21,33 @@ from truecopy.engines.sql import delete_all_sql
 from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
+from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Relation
+from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
 from truecopy.transfer.origins import Origins
+from truecopy.transfer.packing import unpacked
 from truecopy.transfer.plan import ChangeTarget
 
-SLICES = 64
 Place = tuple[str, int]
 """A position of a shard, and the commit time there."""
+
+_TEXTS = pa.list_(pa.string())
+EFFECTS = pa.schema(
+    [
+        ("table", pa.string()),
+        ("schema_id", pa.string()),
+        ("kind", pa.string()),
+        ("key", _TEXTS),
+        ("row", _TEXTS),
+        ("unchanged", pa.list_(pa.int32())),
+        ("commit_order", pa.int64()),
+        ("seq", pa.int32()),
+        ("step", pa.int32()),
+        ("position", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,7 @@ class Applying:
         targets: By `schema_id`.
         stands: Where each part stands that has a line in the ledger; others had no change so far.
         starts, ends: Of each shard: where the batch begins and ends.
+        copied_at: Of tables without a key: the position that their copy is of.
         origin: The shard that the changes are of, where the target records that.
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
         replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
@@ -53,24 +72,26 @@ class Applying:
     stands: Mapping[str, Place]
     starts: Mapping[str, Place]
     ends: Mapping[str, Place]
+    copied_at: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     progress_first: bool = False
     replaying: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Applies the rows of a Spark partition, which come sorted by part."""
-        part, waiting = None, list[pa.RecordBatch]()
+        """Applies the packed changes of a Spark partition, which come sorted by part."""
+        part, waiting = None, list[pa.Table]()
         for batch in batches:
-            for name, rows in _runs(batch, "part"):
+            for name, packed in _runs(batch, "part"):
                 if name != part and waiting:
-                    yield self._apply(str(part), pa.Table.from_batches(waiting))
+                    yield self._apply(str(part), pa.concat_tables(waiting))
                     waiting = []
                 part = name
-                waiting.append(rows)
+                waiting += map(as_effects, unpacked(packed))
         if waiting:
-            yield self._apply(str(part), pa.Table.from_batches(waiting))
+            yield self._apply(str(part), pa.concat_tables(waiting))
 
-    def _apply(self, part: str, rows: pa.Table) -> pa.RecordBatch:
+    def _apply(self, part: str, changes: pa.Table) -> pa.RecordBatch:
+        rows = net_effect(self._news(part, changes))
         with pool.lease(self.endpoint) as session:
             target: Any = session
             ledger = Ledger(target, self.task)
@@ -85,11 +106,26 @@ class Applying:
                 with transaction(target):
                     ledger.require_at(part, self.ends[shard_of(part)][0], self.epoch)
                     self.write(target, rows)
-        counts = rows.group_by(["part", "table"]).aggregate([("changes", "sum")])
-        return pa.RecordBatch.from_arrays(
-            [counts.column(name).combine_chunks() for name in ("part", "table", "changes_sum")],
-            names=["part", "table", "changes"],
+        counts = changes.group_by("table").aggregate([([], "count_all")])
+        return pa.RecordBatch.from_pydict(
+            {
+                "part": [part] * counts.num_rows,
+                "table": counts.column("table").to_pylist(),
+                "changes": counts.column("count_all").to_pylist(),
+            }
         )
+
+    def _news(self, part: str, changes: pa.Table) -> pa.Table:
+        """Without what is in already: a part may be ahead of the batch, since a run ended between two parts."""
+        start, _ = self.starts[shard_of(part)]
+        stands, _ = self.stands.get(part, (start, 0))
+        if not contains(parse_position(start), parse_position(stands)):
+            changes = changes.filter(_is_behind(changes.column("position"), stands))
+        for table, position in self.copied_at.items():
+            of_others = pc.not_equal(changes.column("table"), table)
+            behind = _is_behind(changes.column("position"), position)
+            changes = changes.filter(pc.or_(of_others, behind))
+        return changes
 
     def mark(self, target: Any) -> None:
         """First in a transaction that brings rows to a shard: where they come from."""
@@ -169,6 +205,15 @@ class Applying:
             )
 
 
+def as_effects(changes: pa.Table) -> pa.Table:
+    """Changes that arrive as they are, or as a mapping made them, with the columns of `net_effect`."""
+    if "row" not in changes.column_names:
+        names = ["row" if name == "after" else name for name in changes.column_names]
+        steps = pa.repeat(pa.scalar(0, pa.int32()), changes.num_rows)
+        changes = changes.rename_columns(names).append_column("step", steps)
+    return changes.select(EFFECTS.names).cast(EFFECTS)
+
+
 def shard_of(part: str) -> str:
     """The shard whose changes a part takes."""
     return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part
@@ -179,6 +224,14 @@ def run_all(target: Any, statements: Sequence[str], annotation: str) -> None:
     for statement in statements:
         with transaction(target):
             target.execute(Statement(comment(annotation) + statement))
+
+
+def _is_behind(positions: pa.ChunkedArray, stands: str) -> pa.Array:
+    """Which positions come after one; a batch has few that differ, next to its changes."""
+    known = parse_position(stands)
+    coded = pc.dictionary_encode(pa.concat_arrays(positions.chunks))
+    behind = [not contains(known, parse_position(text)) for text in coded.dictionary.to_pylist()]
+    return pc.take(pa.array(behind, pa.bool_()), coded.indices)
 
 
 def _has(rows: pa.Table, kind: str) -> bool:

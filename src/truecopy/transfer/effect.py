@@ -1,72 +1,83 @@
-"""A batch of changes as its net effect: for each key of the target the last that happened to it.
+"""Changes as their net effect: for each key of the target the last that happened to it.
 
-A log may leave out long values that did not change. Such an update is put on top of what the batch says
+A log may leave out long values that did not change. Such an update is put on top of what the changes say
 of the row before it; what is still left out then is on the target, in the row that is about to be replaced.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from truecopy.model.change import UPDATE
+from truecopy.transfer.packing import codes_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-CHANGES = (
-    "shard", "position", "table", "schema_id", "kind", "key", "row", "unchanged", "commit_order",
-    "seq", "step",
-)  # fmt: skip
-"""What a change is made of here: those of the stream, with `row` for what the target gets."""
+TOLD = "table", "schema_id", "kind", "key", "row", "unchanged"
+"""What the last change of a key says."""
 
 
-def net_effect(changes: DataFrame, *, left_out: bool) -> DataFrame:
-    """The last change of each key; of a table without a key, every change.
+def net_effect(changes: pa.Table) -> pa.Table:
+    """The last change of each key, as `TOLD`; of a table without a key, every change.
 
     Args:
-        changes: `CHANGES`, and `part`.
-        left_out: Whether some of them lack values that did not change.
+        changes: `TOLD`, with `commit_order`, `seq` and `step`, in any order.
     """
-    from pyspark.sql import functions as F
-
-    order = F.struct("commit_order", "seq", "step")
-    alone = F.when(F.coalesce(F.size("key"), F.lit(0)) <= 0, order)
-    told = ("kind", "row", "schema_id", "unchanged")
-    last = _folded(order, told) if left_out else F.max_by(F.struct(*told), order)
-    return (
-        changes.groupBy("part", "table", "key", alone.alias("alone"))
-        .agg(last.alias("last"), F.count(F.lit(1)).alias("changes"))
-        .select("part", "table", "key", "last.*", "changes")
+    changes = changes.combine_chunks()
+    order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
+    whole = {name: changes.column(name).combine_chunks() for name in ("table", "key", "unchanged")}
+    rows = _identities(whole["table"], whole["key"])
+    last = np.zeros(rows.max(initial=-1) + 1, np.int64)
+    last[rows[order]] = order  # of several for one row, the last stays
+    told = changes.select(list(TOLD))
+    lengths = pc.fill_null(pc.list_value_length(whole["unchanged"]), 0)
+    partial = np.unique(rows[np.asarray(lengths) > 0])
+    if not len(partial):
+        return told.take(np.sort(last))
+    others = np.setdiff1d(np.arange(len(last)), partial)
+    history = order[np.isin(rows[order], partial)]
+    folded = _folded(told.take(history).to_pylist(), rows[history].tolist())
+    return pa.concat_tables(
+        [told.take(last[others]), pa.Table.from_pylist(folded, schema=told.schema)]
     )
 
 
-def _folded(order: Column, told: tuple[str, ...]) -> Column:
-    """All that happened to a row, one upon the other."""
-    from pyspark.sql import functions as F
+def _identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:
+    """A number for each row of the target that a change speaks of."""
+    widths = np.asarray(pc.fill_null(pc.list_value_length(keys), 0))
+    found, used = np.zeros(len(keys), np.int64), 0
+    for width in np.unique(widths).tolist():
+        at = np.flatnonzero(widths == width)
+        if not width:
+            numbers = np.arange(len(at))
+        else:
+            some = keys.take(at)
+            numbers = codes_of(tables.take(at))
+            for place in range(width):
+                column = codes_of(pc.list_element(some, place))
+                numbers = codes_of(numbers * (column.max() + 1) + column)
+        found[at] = used + numbers
+        used += int(numbers.max()) + 1
+    return found
 
-    history = F.array_sort(F.collect_list(F.struct(order.alias("order"), *told)))
-    started = history[0]
-    later = F.slice(history, 2, F.size(history))
-    return F.aggregate(later, F.struct(*(started[name].alias(name) for name in told)), _upon)
+
+def _folded(history: list[dict[str, Any]], rows: list[int]) -> list[dict[str, Any]]:
+    """All that happened to each of some rows, one change upon the other."""
+    found: dict[int, dict[str, Any]] = {}
+    for change, row in zip(history, rows, strict=True):
+        found[row] = _upon(found[row], change) if row in found else change
+    return list(found.values())
 
 
-def _upon(before: Column, change: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    open_places = F.coalesce(change["unchanged"], F.array().cast("array<int>"))
-    is_partial = (change["kind"] == UPDATE) & (F.size(open_places) > 0) & before["row"].isNotNull()
-    filled = F.transform(
-        change["row"],
-        lambda text, at: F.when(F.array_contains(open_places, at), before["row"][at]).otherwise(
-            text
-        ),
-    )
-    still_open = F.array_intersect(
-        open_places, F.coalesce(before["unchanged"], F.array().cast("array<int>"))
-    )
-    return F.struct(
-        change["kind"].alias("kind"),
-        F.when(is_partial, filled).otherwise(change["row"]).alias("row"),
-        change["schema_id"].alias("schema_id"),
-        F.when(is_partial, still_open).otherwise(change["unchanged"]).alias("unchanged"),
-    )
+def _upon(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    left_out = set(change["unchanged"] or ())
+    if change["kind"] != UPDATE or not left_out or before["row"] is None:
+        return change
+    texts = [before["row"][at] if at in left_out else text for at, text in enumerate(change["row"])]
+    return {
+        **change,
+        "row": texts,
+        "unchanged": sorted(left_out.intersection(before["unchanged"] or ())),
+    }

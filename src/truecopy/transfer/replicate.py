@@ -5,26 +5,29 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.mapping.changes import map_changes
 from truecopy.mapping.plan import TableMapping, as_table, plan_definition
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import INSERT, TRUNCATE, Definition
+from truecopy.model.change import CHANGE_SCHEMA, INSERT, TRUNCATE, Definition
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.table import Table, TableName
-from truecopy.transfer.apply import SLICES, Applying, Place, run_all, shard_of
-from truecopy.transfer.effect import CHANGES, net_effect
+from truecopy.transfer.apply import EFFECTS, Applying, Place, as_effects, run_all, shard_of
+from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
 from truecopy.transfer.narrowing import narrowed, narrowed_changes
 from truecopy.transfer.origins import Origins
+from truecopy.transfer.packing import SHARED, Fact, Packed, pack, packed, unpacked
 from truecopy.transfer.plan import (
     ChangeTarget,
     TablePlan,
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SETTLE_SECONDS = 10.0
+AS_THEY_ARE = (
+    "shard", "position", "commit_order", "seq", "committed_at", "kind", "table", "key", "after",
+    "unchanged", "schema_id",
+)  # fmt: skip
+"""What is needed of a change whose row arrives as it is."""
 
 
 class Replication:
@@ -117,43 +125,45 @@ class Replication:
                 found[shard] = behind[0]
         return found
 
-    def apply(self, batch: DataFrame, _: int) -> None:
-        """What `foreachBatch` calls."""
-        from pyspark.sql import functions as F
+    @property
+    def columns(self) -> Sequence[str]:
+        """Those of the stream that it needs."""
+        is_plain = not self._settings.leg and not any(p.is_mapped for p in self._plans.values())
+        return AS_THEY_ARE if is_plain else CHANGE_SCHEMA.names
 
-        batch = batch.persist()
+    def apply(self, changes: Packed, _: int) -> None:
+        """Applies a batch."""
         try:
-            news = self._not_copied(batch)
-            facts = self._carried(_facts(news))
-            carried = news.where(F.col("table").isin(list(self._plans)))
-            if any(fact["kind"] == TRUNCATE for fact in facts):
-                self._apply_pieces(carried)
+            facts = self._carried(changes.facts)
+            if any(fact.kind == TRUNCATE for fact in facts):
+                self._apply_pieces(self._not_copied(changes.rows()))
             elif facts:
-                self._apply(carried, facts)
+                self._apply(changes, facts)
             if time.monotonic() - self._settled_at > SETTLE_SECONDS:
                 self.settle()
         except TruecopyError as error:
             self.failure = error  # on its way through Spark it becomes a text
             raise
-        finally:
-            batch.unpersist()
 
-    def _apply_pieces(self, batch: DataFrame) -> None:
+    def _apply_pieces(self, rows: DataFrame) -> None:
         """A batch in which tables are emptied."""
-        truncated = batch.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
-        cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
-        for piece, is_truncating in _pieces(batch, cuts):
-            if facts := _facts(piece):
-                (self._apply_truncating if is_truncating else self._apply)(piece, facts)
+        from pyspark.sql import functions as F
 
-    def _apply(self, batch: DataFrame, facts: Sequence[Any]) -> None:
-        changes = self._changes(batch, facts)
+        rows = rows.where(F.col("table").isin(list(self._plans)))
+        truncated = rows.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
+        cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
+        for piece, is_truncating in _pieces(rows, cuts):
+            with packed(piece) as changes:
+                if facts := changes.facts:
+                    (self._apply_truncating if is_truncating else self._apply)(changes, facts)
+
+    def _apply(self, changes: Packed, facts: Sequence[Fact]) -> None:
+        effects = self._effects(changes, facts).withColumn("part", self._part())
         work = self._work(facts)
-        effect = net_effect(changes, left_out=any(fact["left_out"] for fact in facts))
         done = (
-            effect.repartition(self._parallel(batch), "part")
+            effects.repartition(self._parallel(effects), "part")
             .sortWithinPartitions("part")
-            .mapInArrow(work, "part string, table string, changes long")
+            .mapInArrow(cast(Any, work), "part string, table string, changes long")
             .collect()
         )
         for row in done:
@@ -162,17 +172,17 @@ class Replication:
             self._progress[part] = work.ends[shard_of(part)]
         self._reached |= work.ends
 
-    def _apply_truncating(self, batch: DataFrame, facts: Sequence[Any]) -> None:
+    def _apply_truncating(self, changes: Packed, facts: Sequence[Fact]) -> None:
         """One transaction of the source that empties tables: one transaction of the target for all parts.
 
         Rows of an emptied table are in many parts, so that no part alone could do it.
         """
-        changes = self._changes(batch, facts)
+        effects = self._effects(changes, facts).select(*SHARED, "payload").toArrow()
         work = self._work(facts)
-        emptied = _emptied(batch)
+        emptied = _emptied(changes.rows())
         for table in emptied:
             self._require_own(table)
-        rows = net_effect(_after(changes, emptied), left_out=True).toArrow()
+        rows = _after(effects, emptied)
         ((shard, end),) = work.ends.items()
         parts = [part for part in self._progress if shard_of(part) == shard]
         if any(_contains(self._progress[part][0], end[0]) for part in parts):
@@ -186,12 +196,10 @@ class Replication:
                     work.advance(ledger, part)
                 for table in emptied:
                     work.empty(target, self._plans[table].target)
-                work.write(target, rows)
+                work.write(target, net_effect(rows))
         self._progress |= dict.fromkeys(parts, end)
-        for table in emptied:
-            self.applied[table] += 1
-        for row in rows.select(["table", "changes"]).to_pylist():
-            self.applied[row["table"]] += row["changes"]
+        self.applied.update(emptied.keys())
+        self.applied.update(rows.column("table").to_pylist())
         self._reached |= work.ends
 
     def _require_own(self, table: str) -> None:
@@ -215,7 +223,7 @@ class Replication:
                     self._ledger(session).settle(behind, *reached, self._epoch)
                 self._progress |= {part: reached for part, _ in behind}
 
-    def _work(self, facts: Sequence[Any]) -> Applying:
+    def _work(self, facts: Sequence[Fact]) -> Applying:
         return Applying(
             self._settings.task,
             self._epoch,
@@ -225,79 +233,71 @@ class Replication:
             dict(self._progress),
             dict(self._reached),
             _ends(facts),
+            self._copied_ahead(),
             origin=leg.shard if (leg := self._settings.leg) and leg.onto else "",
             progress_first=self._settings.delivery == AT_MOST_ONCE,
             replaying=self.replaying,
         )
 
-    def _carried(self, facts: Sequence[Any]) -> list[Any]:
+    def _carried(self, facts: Sequence[Fact]) -> list[Fact]:
         """The facts about the task's tables; one that it should carry and does not know is told."""
         for fact in facts:
-            if fact["table"] is None or fact["table"] in self._plans:
+            if fact.table is None or fact.table in self._plans:
                 continue
-            schema, _, table = fact["table"].rpartition(".")
+            schema, _, table = fact.table.rpartition(".")
             if self._settings.wants(TableName(schema or None, table)):
                 raise CannotFinish(
-                    f"{fact['table']} has changes at {fact['last']['position']} and was not there when"
+                    f"{fact.table} has changes at {fact.position} and was not there when"
                     f" {self._settings.task} began: exclude it, or start the task anew"
                 )
-        known = [fact for fact in facts if fact["table"] in self._plans]
+        known = [fact for fact in facts if fact.table in self._plans]
         for fact in known:
-            if fact["kind"] == INSERT and fact["left_out"]:
+            if fact.kind == INSERT and fact.left_out:
                 raise CannotFinish(
-                    f"a key of {fact['table']} was changed at or before {fact['last']['position']}, and the log left"
-                    f" out long values of the row: ALTER TABLE {fact['table']} REPLICA IDENTITY FULL on the source,"
-                    " and copy the table anew"
+                    f"a key of {fact.table} was changed at or before {fact.position}, and the log left out long"
+                    f" values of the row: ALTER TABLE {fact.table} REPLICA IDENTITY FULL on the source, and copy the"
+                    " table anew"
                 )
         return known
 
-    def _not_copied(self, batch: DataFrame) -> DataFrame:
-        """Without what the copy of a table without a key has seen: it must not come again."""
-        copied_at = {
+    def _copied_ahead(self) -> dict[str, str]:
+        """What the copies of tables without a key have seen and must not come again."""
+        return {
             table: position
             for table, position in self._copied_at.items()
             if not any(_contains(reached, position) for reached, _ in self._reached.values())
         }
-        return batch.where(_news(copied_at)("table", "position")) if copied_at else batch
 
-    def _changes(self, batch: DataFrame, facts: Sequence[Any]) -> DataFrame:
-        """Changes of the target's rows, each with the part that it belongs to."""
+    def _not_copied(self, rows: DataFrame) -> DataFrame:
+        copied_at = self._copied_ahead()
+        return rows.where(_news(copied_at)("table", "position")) if copied_at else rows
+
+    def _effects(self, changes: Packed, facts: Sequence[Fact]) -> DataFrame:
+        """Changes of the target's rows, packed."""
         from pyspark.sql import functions as F
 
-        rows = batch.where(f"kind <> '{TRUNCATE}'")
-        schema_ids = {fact["schema_id"] for fact in facts if fact["kind"] != TRUNCATE}
+        schema_ids = {fact.schema_id for fact in facts if fact.kind != TRUNCATE and fact.schema_id}
         self._learn(schema_ids)
+        frame = changes.frame.where(f"kind <> '{TRUNCATE}'")
         if leg := self._settings.leg:
-            rows = narrowed_changes(
-                rows, leg, {one: self._definitions.find(one) for one in schema_ids}
-            )
-        mapped = {
-            fact["schema_id"]: fact["table"]
-            for fact in facts
-            if fact["schema_id"] in self._mappings
-        }
-        as_they_are = rows.where(~F.col("schema_id").isin(list(mapped)))
-        frames = [as_they_are.select("*", F.col("after").alias("row"), F.lit(0).alias("step"))]
-        for schema_id, table in mapped.items():
-            of_table = rows.where(F.col("schema_id") == schema_id)
-            made = map_changes(of_table, self._mappings[schema_id])
-            frames.append(made.withColumn("table", F.lit(table)))
-        changes = reduce(
-            lambda one, other: one.unionAll(other), [frame.select(*CHANGES) for frame in frames]
-        )
-        changes = changes.withColumn("part", self._part())
-        ahead = {
-            part: position
-            for part, (position, _) in self._progress.items()
-            if not _contains(self._reached[shard_of(part)][0], position)
-        }
-        return changes.where(_news(ahead)("part", "position")) if ahead else changes
+            rows = replace(changes, frame=frame).rows()
+            definitions = {one: self._definitions.find(one) for one in schema_ids}
+            frame = pack(narrowed_changes(rows, leg, definitions))
+        mapped = schema_ids & self._mappings.keys()
+        frames = [frame.where(F.col("schema_id").isin(list(schema_ids - mapped)))]
+        for schema_id in mapped:
+            of_one = frame.where(F.col("schema_id") == schema_id)
+            rows = replace(changes, frame=of_one).rows()
+            made = map_changes(rows, self._mappings[schema_id])
+            table = self._definitions.find(schema_id).table
+            frames.append(pack(made.withColumn("table", F.lit(table))))
+        return reduce(lambda one, other: one.unionAll(other), frames)
 
-    def _parallel(self, batch: DataFrame) -> int:
+    def _parallel(self, frame: DataFrame) -> int:
         with pool.lease(self._target) as session:
             if session.driver_local:
                 return 1  # a file has one writer
-        return self._settings.connections or batch.sparkSession.sparkContext.defaultParallelism
+        return self._settings.connections or frame.sparkSession.sparkContext.defaultParallelism
 
     def _part(self) -> Column:
         """Which part a change belongs to, as the consistency asks."""
@@ -309,8 +309,7 @@ class Replication:
         if self._settings.consistency != ROW:
             return F.col("shard")
         sliced = [name for name, plan in self._plans.items() if plan.sliced]
-        number = F.pmod(F.xxhash64("table", "key"), F.lit(SLICES))
-        of_slice = F.concat_ws("/", "shard", F.lit("s"), number.cast("string"))
+        of_slice = F.concat_ws("/", "shard", F.lit("s"), F.col("slice").cast("string"))
         return F.when(F.col("table").isin(sliced), of_slice).otherwise(of_table)
 
     def _learn(self, schema_ids: set[str]) -> None:
@@ -374,15 +373,6 @@ def _pieces(batch: DataFrame, cuts: Sequence[tuple[str, int]]) -> Sequence[tuple
     return found
 
 
-def _facts(batch: DataFrame) -> list[Any]:
-    """What there is in a batch: kinds of changes by shard and definition, each with the last of them."""
-    from pyspark.sql import functions as F
-
-    last = F.max(F.struct("commit_order", "position", "committed_at")).alias("last")
-    left_out = F.max(F.coalesce(F.size("unchanged") > 0, F.lit(False))).alias("left_out")
-    return batch.groupBy("shard", "table", "schema_id", "kind").agg(last, left_out).collect()
-
-
 def _emptied(batch: DataFrame) -> dict[str, int]:
     """The tables that were emptied, and the number of the change that did it last."""
     from pyspark.sql import functions as F
@@ -391,30 +381,20 @@ def _emptied(batch: DataFrame) -> dict[str, int]:
     return {row["table"]: row["seq"] for row in found.collect()}
 
 
-def _after(changes: DataFrame, emptied: Mapping[str, int]) -> DataFrame:
-    """Without what happened to a table before it was emptied."""
-    from pyspark.sql import functions as F
-
+def _after(effects: pa.Table, emptied: Mapping[str, int]) -> pa.Table:
+    """Packed changes, without what happened to a table before it was emptied."""
+    pieces = [as_effects(one) for batch in effects.to_batches() for one in unpacked(batch)]
+    rows = pa.concat_tables([EFFECTS.empty_table(), *pieces])
     for table, seq in emptied.items():
-        changes = changes.where((F.col("table") != table) | (F.col("seq") > seq))
-    return changes
+        of_others = pc.not_equal(rows.column("table"), table)
+        rows = rows.filter(pc.or_(of_others, pc.greater(rows.column("seq"), seq)))
+    return rows
 
 
-def _ends(facts: Sequence[Any]) -> dict[str, Place]:
+def _ends(facts: Sequence[Fact]) -> dict[str, Place]:
     """The last position of each shard in the batch, with its commit time in microseconds."""
-    last: dict[str, Any] = {}
-    for fact in facts:
-        known = last.get(fact["shard"])
-        if known is None or fact["last"]["commit_order"] > known["commit_order"]:
-            last[fact["shard"]] = fact["last"]
-    return {
-        shard: (found["position"], _microseconds(found["committed_at"]))
-        for shard, found in last.items()
-    }
-
-
-def _microseconds(moment: Any) -> int:
-    return int(moment.timestamp() * 1_000_000) if moment else 0
+    ordered = sorted(facts, key=lambda fact: fact.commit_order)
+    return {fact.shard: (fact.position, fact.committed_at) for fact in ordered}
 
 
 def _news(ahead: Mapping[str, str]) -> Any:

@@ -40,7 +40,6 @@ from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.model.types import Type
 from truecopy.spark import explain_spark, is_local
 from truecopy.spark import session as spark_session
-from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
@@ -52,6 +51,7 @@ from truecopy.transfer.ledger import Ledger, TaskLine
 from truecopy.transfer.mapped import copy_mapped
 from truecopy.transfer.narrowing import narrowed
 from truecopy.transfer.pacing import Pace
+from truecopy.transfer.packing import apply_each
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
 from truecopy.transfer.preflight.ends import has_row
 from truecopy.transfer.progress import Progress
@@ -472,11 +472,13 @@ class Transfer:
             EventToken(committed_at, shard, parse_position(position))
             for shard, (position, committed_at) in replication.start().items()
         )
-        start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
+        start = tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens)
+        if once and (end := self._end_at(start)):
+            self._applied.reached = end
+            return
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
-            changes = read_changes(spark, self._request, start=start)
             apply = steering.held(watch.observed(replication.apply), replication.applied)
-            writer = changes.writeStream.foreachBatch(apply)
+            writer = apply_each(spark, self._request, str(start), replication.columns, apply)
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
             self._applied.query = query
@@ -492,6 +494,12 @@ class Transfer:
             replication.settle()
             if once and self._is_stopping:
                 raise CannotFinish(f"{self._settings.task} was stopped before it had caught up")
+
+    def _end_at(self, start: EventToken | KeyspacePosition) -> Offset | None:
+        """The end of the stream, if it is where we are: a query takes seconds to find nothing."""
+        with KeyspaceStream(self._request) as stream:
+            offset = stream.start(start)
+            return offset if stream.has_reached(offset, stream.current()) else None
 
     def _finish_tables(
         self, source: Session, plans: Mapping[str, TablePlan], line: TaskLine

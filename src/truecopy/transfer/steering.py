@@ -17,6 +17,7 @@ from truecopy.transfer.gate import Gate
 from truecopy.transfer.jobs import beside
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.pacing import Cut, Pace
+from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.pulse import Pulse, Tell
 from truecopy.transfer.settings import Settings
@@ -24,12 +25,9 @@ from truecopy.transfer.snapshot import CopyTask
 from truecopy.transfer.webhook import Webhook
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_SECONDS = 1
-
-Apply = Callable[["DataFrame", int], None]
 
 
 class Steering:
@@ -97,11 +95,11 @@ class Steering:
     def held(self, apply: Apply, applied: Mapping[str, int]) -> Apply:
         """For `foreachBatch`: asks the gate before each batch; `applied` counts changes by table."""
 
-        def apply_held(batch: DataFrame, number: int) -> None:
+        def apply_held(changes: Packed, number: int) -> None:
             with self.pulse.applying(applied):
                 self.gate.before_changes()
                 with self._writing:
-                    apply(batch, number)
+                    apply(changes, number)
 
         return apply_held
 

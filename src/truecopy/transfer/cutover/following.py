@@ -14,12 +14,12 @@ from truecopy.model.errors import CannotFinish
 from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import explain_spark
-from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Mark
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
-from truecopy.transfer.proof.observed import Apply, end_offset
+from truecopy.transfer.packing import Apply, apply_each
+from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.replicate import Replication
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Following:
             for shard, mark in self._start.marks.items()
         )
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
-        changes = read_changes(spark, self._request, start=start)
-        writer = changes.writeStream.foreachBatch(apply)
+        columns = self._replication.columns
+        writer = apply_each(spark, self._request, start, columns, apply)
         self.query = writer.option("checkpointLocation", self._checkpoint.name).start()
 
     def __enter__(self) -> Following:

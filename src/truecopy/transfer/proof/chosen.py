@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from truecopy.model.endpoint import Endpoint
+from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.background import Background
 from truecopy.transfer.proof.inline import InlineVerifier, IterativeVerifier
-from truecopy.transfer.proof.observed import Apply, observed
+from truecopy.transfer.proof.observed import observed
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.store import open_store
 from truecopy.transfer.proof.target_log import TargetVerifier
 from truecopy.transfer.proof.verifier import NotProven, Scene, Verifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 INLINE, ITERATIVE, CHECKSUM, TARGET = "inline", "iterative", "checksum", "target"
 ROUNDS = 30
@@ -57,10 +54,10 @@ class Watch:
             return apply
         heard = observed(apply, self._verifiers)
 
-        def apply_watched(batch: DataFrame, number: int) -> None:
+        def apply_watched(changes: Packed, number: int) -> None:
             for background in self._beside:
                 background.check()
-            heard(batch, number)
+            heard(changes, number)
 
         return apply_watched
 

@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.offset import Offset
+from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.verifier import Verifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-Apply = Callable[["DataFrame", int], None]
 
 
 def observed(apply: Apply, verifiers: Sequence[Verifier]) -> Apply:
     """For `foreachBatch`: verifiers hear of a batch before it is applied, and again when it is."""
 
-    def apply_observed(batch: DataFrame, number: int) -> None:
-        batch = batch.persist()
-        try:
-            keys, reached = changed_keys(batch), positions_after(batch)
-            for verifier in verifiers:
-                verifier.observe(keys, reached)
-            apply(batch, number)
-        finally:
-            batch.unpersist()
+    def apply_observed(changes: Packed, number: int) -> None:
+        keys, reached = changed_keys(changes), positions_after(changes)
+        for verifier in verifiers:
+            verifier.observe(keys, reached)
+        apply(changes, number)
         for verifier in verifiers:
             verifier.applied()
 
     return apply_observed
 
 
-def changed_keys(batch: DataFrame) -> pa.Table:
+def changed_keys(changes: Packed) -> pa.Table:
     """The keys of a batch, as `Verifier.observe` wants them."""
-    found: pa.Table = batch.select("table", "schema_id", "kind", "key").toArrow()
-    return found
+    return changes.table("table", "schema_id", "kind", "key")
 
 
-def positions_after(batch: DataFrame) -> dict[str, str]:
+def positions_after(changes: Packed) -> dict[str, str]:
     """Where each shard stands after the batch."""
-    from pyspark.sql import functions as F
-
-    last = F.max_by("position", "commit_order").alias("position")
-    rows = batch.where("commit_order IS NOT NULL").groupBy("shard").agg(last).collect()
-    return {row["shard"]: row["position"] for row in rows}
+    ordered = sorted(changes.facts, key=lambda fact: fact.commit_order)
+    return {fact.shard: fact.position for fact in ordered if fact.commit_order >= 0}
 
 
 class AppliedByQuery:
@@ -65,10 +53,12 @@ class AppliedByQuery:
     def __init__(self, shards: Mapping[Endpoint, str]) -> None:
         self._shards = shards
         self.query: Any = None
-        """The running query, whose source is `truecopy.changes`; None while there is none."""
+        """The running query, which reads the change stream; None while there is none."""
+        self.reached: Offset | None = None
+        """Where the stream was found to have nothing more, without a query."""
 
     def __call__(self, endpoint: Endpoint, position: str) -> bool:
-        end = end_offset(self.query) if self.query is not None else None
+        end = end_offset(self.query) if self.query is not None else self.reached
         mark = end.marks.get(self._shards[endpoint]) if end else None
         return mark is not None and contains(
             parse_position(mark.position), parse_position(position)

@@ -1,0 +1,141 @@
+"""Changes packed and unpacked, and their net effect, against a plain model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from truecopy.model.change import CHANGE_SCHEMA, DELETE, INSERT, UPDATE
+from truecopy.transfer.apply import EFFECTS, as_effects
+from truecopy.transfer.effect import net_effect
+from truecopy.transfer.packing import SLICES, pack_batches, slices_of, unpacked
+from truecopy.transfer.replicate import AS_THEY_ARE
+
+_INPUT = pa.schema([CHANGE_SCHEMA.field(name) for name in AS_THEY_ARE])
+Row = list[str | None]
+TEXTS = st.text("ab\x1f", max_size=2)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Changes of some tables in the order of the log: each has a row of a key, a text and a long text."""
+    changes = []
+    for number in range(draw(st.integers(0, 30))):
+        table = draw(st.sampled_from("tu"))
+        # A table has one width of keys; keys of several columns may look alike when they are joined.
+        key = [draw(TEXTS) for _ in range(1 if table == "t" else 2)]
+        kind = draw(st.sampled_from((INSERT, UPDATE, UPDATE, DELETE)))
+        left_out = kind == UPDATE and draw(st.booleans())
+        changes.append(
+            {
+                "shard": draw(st.sampled_from(("-80", "80-"))) if table == "u" else "-80",
+                "position": f"0-1-{number}",
+                "commit_order": number // 3,
+                "seq": number % 3,
+                "committed_at": number,
+                "kind": kind,
+                "table": table,
+                "key": key,
+                "after": None
+                if kind == DELETE
+                else [*key, f"v{number}", None if left_out else f"long{number}"],
+                "unchanged": [len(key) + 1] if left_out else None,
+                "schema_id": table * 2,
+            }
+        )
+    return changes
+
+
+def expected(changes: list[dict[str, Any]]) -> dict[tuple[str, ...], tuple[str, Row | None, Any]]:
+    """By table and key: the kind of the last change, the row, and what is still left out of it."""
+    found: dict[tuple[str, ...], tuple[str, Row | None, Any]] = {}
+    for change in sorted(changes, key=lambda one: (one["commit_order"], one["seq"])):
+        name = change["table"], *change["key"]
+        _, row, open_places = found.get(name, ("", None, None))
+        after, left_out = change["after"], change["unchanged"]
+        if left_out and row is not None:
+            after = [*after[:-1], row[-1]]
+            left_out = left_out if open_places else []
+        found[name] = change["kind"], after, left_out or []
+    return found
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(1, 8))
+def test_net_effect_of_packed_changes(changes: list[dict[str, Any]], size: int) -> None:
+    batches = pa.Table.from_pylist(changes, schema=_INPUT).to_batches(max_chunksize=size)
+    tables = [as_effects(table) for packed in pack_batches(batches) for table in unpacked(packed)]
+    assert sum(table.num_rows for table in tables) == len(changes)
+    if not changes:
+        return
+    found = net_effect(pa.concat_tables(reversed(tables))).to_pylist()
+    told = {
+        (one["table"], *one["key"]): (one["kind"], one["row"], one["unchanged"] or [])
+        for one in found
+    }
+    assert len(told) == len(found)
+    assert told == expected(changes)
+
+
+@settings(deadline=None)
+@given(logs())
+def test_what_is_said_of_packed_changes(changes: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(changes, schema=_INPUT)
+    slices, batches = slices_of(table), table.to_batches()
+    for packed in pack_batches(batches):
+        for row in packed.to_pylist():
+            same = ("shard", "table", "schema_id", "kind")
+            group = [
+                c
+                for c, number in zip(changes, slices, strict=True)
+                if all(c[name] == row[name] for name in same) and number == row["slice"]
+            ]
+            assert row["commit_order"] == max(c["commit_order"] for c in group)
+            assert row["left_out"] == any(c["unchanged"] for c in group)
+            assert (row["position"], row["committed_at"]) in {
+                (c["position"], c["committed_at"])
+                for c in group
+                if c["commit_order"] == row["commit_order"]
+            }
+
+
+def test_every_change_of_a_table_without_a_key_counts() -> None:
+    change = {"table": "t", "schema_id": "tt", "kind": INSERT, "key": [], "row": ["1"]}
+    rows = [
+        {**change, "unchanged": None, "commit_order": 1, "seq": seq, "step": 0} for seq in range(3)
+    ]
+    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS)).num_rows == 3
+
+
+def test_a_row_that_changed_its_key_is_written_after_it_was_deleted() -> None:
+    rows = [
+        {
+            "table": "t", "schema_id": "tt", "kind": kind, "key": ["1"],
+            "row": ["1"] if kind == INSERT else None, "unchanged": None,
+            "commit_order": 1, "seq": 0, "step": step,
+        }
+        for step, kind in ((1, INSERT), (0, DELETE))
+    ]  # fmt: skip
+    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS)).column("kind").to_pylist() == [
+        INSERT
+    ]
+
+
+def test_slices_are_even_and_stay_what_they_are() -> None:
+    numbers = [[str(number)] for number in range(64_000)]
+    table = pa.table({"table": ["shop.orders"] * len(numbers), "key": numbers})
+    found = slices_of(table)
+    sizes = np.bincount(found, minlength=SLICES)
+    assert sizes.min() > 500
+    assert sizes.max() < 2000
+    # Ledgers of tasks that run know them by these numbers.
+    assert found[:8].tolist() == [35, 44, 52, 61, 6, 14, 23, 32]
+    odd = pa.table(
+        {"table": ["a", "a", "b", None], "key": [["x", None], [], None, []]},
+        schema=pa.schema([("table", pa.string()), ("key", pa.list_(pa.string()))]),
+    )
+    assert slices_of(odd).tolist() == [63, 44, 57, 0]
