@@ -27,6 +27,7 @@ from truecopy.stream.follow import Following
 from truecopy.stream.request import Request
 from truecopy.transfer.equal import begin_equal
 from truecopy.transfer.fleet import Fleet
+from truecopy.transfer.proof.alone import verify_task
 from truecopy.transfer.run import RunReport
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def test_a_database_is_split_into_two_shards(
         assert (name, bool(position), at > 0) == ("-", True, True)
         assert len(database.execute("SHOW INDEX FROM account")) == 2, "the unique key as well"
     assert together(list(targets.values())) == held(mariadb_db)
+    assert [verify_task(leg).verdict for leg in legs] == ["equal"] * 2
 
     # The stream of the keyspace steps over to the shards, past all that was copied and replicated.
     keyspace_file(tmp_path, shards, serving=TWO)
@@ -108,6 +110,9 @@ def test_two_shards_are_merged(
     Fleet(legs).run(until_caught_up=True)
     assert held(merged) == together(list(targets.values()))
     assert held(merged, "-80")["account"]
+    assert [verify_task(leg).verdict for leg in legs] == ["equal"] * 2
+    merged.execute("DELETE FROM orders WHERE id = %s", (held(merged)["orders"][-1][0],))
+    assert sorted(verify_task(leg).verdict for leg in legs) == ["different", "equal"]
 
 
 def test_check_and_status_show_each_leg(

@@ -108,6 +108,7 @@ def reshard(bank: KeyspaceOnServers, writers: Writers, task: str, targets: Seque
     assert running.returncode == 3, (out, err)
     with writers.stopped():
         carried("run", task, "--until-caught-up")
+        assert carried("verify", "--task", task)["verdict"] == "equal"
         old = bank.rows()
         bank.serve(targets)
         assert bank.rows() == old

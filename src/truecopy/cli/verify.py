@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -22,9 +22,12 @@ from truecopy.model.errors import UsageError
 from truecopy.verify.options import Options
 from truecopy.verify.page import certificate_page, write_report
 from truecopy.verify.repair import apply_repair, unrepaired, write_repair
-from truecopy.verify.report import Report
+from truecopy.verify.report import DIFFERENT, EQUAL, NOT_COMPARED, Report
 from truecopy.verify.verification import Listener
 from truecopy.verify.verification import verify as verify_tables
+
+if TYPE_CHECKING:
+    from truecopy.transfer.settings import Settings
 
 CHOICE, SPEED, ONLINE, RESULT = (
     "What to compare",
@@ -298,7 +301,14 @@ def verify(
 
     if task is not None:
         _refuse_what_the_task_says(context)
-        compare = _of_task(task, tuple(verifier or ()), options, master)
+        legs = _of_task(task, tuple(verifier or ()), options, master)
+        if len(legs) > 1:
+            if report or certificate or repair:
+                raise UsageError(
+                    "--report, --certificate and --repair are of two databases, and this task has several"
+                )
+            return _verify_legs(legs, json_)
+        (compare,) = legs.values()
     elif source is None or target is None:
         raise UsageError("verify compares SOURCE and TARGET, or what a task carries: --task FILE")
     elif verifier:
@@ -353,24 +363,47 @@ def _refuse_what_the_task_says(context: typer.Context) -> None:
 
 def _of_task(
     file: Path, verifiers: tuple[str, ...], options: Options, master: str | None
-) -> _Compare:
+) -> dict[str, _Compare]:
+    """The comparison of each leg of a task; most tasks have one."""
     # Other verifications need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.transfer import transfer_settings
+    from truecopy.tasks.legs import transfer_legs
     from truecopy.transfer.cutover.standing import standing
     from truecopy.transfer.proof.alone import VERIFIERS, verify_task
 
     for name in verifiers:
         if name not in VERIFIERS:
             raise UsageError(f"there is no verifier {name}; known are {', '.join(VERIFIERS)}")
-    settings = standing(transfer_settings(load_task(file)))
+
+    def comparison(settings: Settings) -> _Compare:
+        def compare(*, fresh: bool, listener: Listener) -> Report:  # noqa: ARG001 - it is always begun anew
+            return verify_task(settings, verifiers, options=options, listener=listener)
+
+        return compare
+
+    legs = [standing(leg) for leg in transfer_legs(load_task(file))]
     if master is not None:
-        settings = replace(settings, master=master)
+        legs = [replace(leg, master=master) for leg in legs]
+    return {leg.task: comparison(leg) for leg in legs}
 
-    def compare(*, fresh: bool, listener: Listener) -> Report:  # noqa: ARG001 - it is always begun anew
-        return verify_task(settings, verifiers, options=options, listener=listener)
 
-    return compare
+def _verify_legs(legs: Mapping[str, _Compare], json_: bool) -> int:
+    """Leg after leg; all are equal when each is."""
+    reports = {}
+    for name, compare in legs.items():
+        with progress_listener() as listener:
+            reports[name] = compare(fresh=True, listener=listener)
+        if not json_:
+            typer.echo(f"{name}:")
+            print_report(reports[name])
+    if json_:
+        found = [{"task": name, **report.to_dict()} for name, report in reports.items()]
+        verdicts = {report.verdict for report in reports.values()}
+        whole = next(one for one in (DIFFERENT, NOT_COMPARED, EQUAL) if one in verdicts)
+        json.dump({"verdict": whole, "legs": found}, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    codes = {report.exit_code for report in reports.values()}
+    return 1 if 1 in codes else max(codes)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import TruecopyError
 from truecopy.model.guarantees import Guarantee
 from truecopy.stream.needs import stream_needs
-from truecopy.transfer.control import CONTROL, Control, Count, Report, Wishes
+from truecopy.transfer.control import COUNTS, Control, Count, Report, Wishes
 from truecopy.transfer.ledger import TASKS, CopiedSoFar, Ledger, TaskLine
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.preflight import guarantee
@@ -78,7 +78,7 @@ def read_status(settings: Settings) -> Status:
     with connect(parse_endpoint(settings.target)) as session:
         target: Any = session
         line = Ledger(target, settings.task).find() if _has(session, TASKS) else None
-        has_control = _has(session, CONTROL)
+        has_control = _has(session, COUNTS)  # which is made last
         control = Control(target, settings.task)
         wishes = control.wishes() if has_control else Wishes()
         report = control.report() if has_control else None
