@@ -204,6 +204,11 @@ class LakeTarget(DuckDB):
     ) -> int:
         """Gives how many keys there are: which of them have rows is found out by the merge only."""
         table = self._known(loading.target_table(relation))
+        if {column.name for column in relation.key} != set(table.key):
+            raise UsageError(
+                f"{table.name} in {self.path} is kept by the key {', '.join(table.key) or 'nothing'}: start anew in"
+                " another folder to keep it by another one"
+            )
         share = self._share(table)
         share.changes = True
         gone = self._typed(table, relation, keys).group_by(list(table.key)).aggregate([])

@@ -54,6 +54,7 @@ from truecopy.transfer.pacing import Pace
 from truecopy.transfer.packing import apply_each
 from truecopy.transfer.plan import TablePlan, as_arriving, chosen_columns, is_mapped, plan_table
 from truecopy.transfer.preflight.ends import has_row
+from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
 from truecopy.transfer.progress import Progress
 from truecopy.transfer.proof.chosen import Watch, open_verifiers
 from truecopy.transfer.proof.observed import AppliedByQuery
@@ -193,7 +194,8 @@ class Transfer:
 
     def _refuse_what_cannot_be(self, target: Session) -> None:
         if not isinstance(target, Loads) or not isinstance(target, Introspects):
-            raise UsageError(f"{self._target.scheme}:// cannot be the target of a transfer")
+            raise UsageError(f"{self._target.scheme}:// {NO_TARGET}")
+        require_target(self._settings, target)
         master = self._settings.master
         if target.driver_local and master and not is_local(master):
             raise UsageError(

@@ -94,7 +94,7 @@ def _require(settings: Settings, source: Session, target: Session) -> None:
     if not isinstance(source, Introspects):
         raise UsageError(f"{source.endpoint.scheme}:// cannot be the source of a transfer")
     if not isinstance(target, Loads) or not isinstance(target, Introspects):
-        raise UsageError(f"{target.endpoint.scheme}:// cannot be the target of a transfer")
+        raise UsageError(f"{target.endpoint.scheme}:// {guarantee.NO_TARGET}")
     if target.driver_local and settings.master and not is_local(settings.master):
         raise UsageError(
             f"{target.endpoint} is a file of this machine, which the executors of a cluster cannot open"

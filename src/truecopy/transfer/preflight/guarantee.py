@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from truecopy.engines.advice import Advisor
-from truecopy.model.errors import TruecopyError
+from truecopy.engines.protocols import Advises, Session
+from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.guarantees import (
     Consistency,
@@ -20,6 +21,8 @@ from truecopy.stream.needs import Needs
 from truecopy.transfer.preflight.ends import error
 from truecopy.transfer.settings import Settings
 
+NO_TARGET = "cannot be the target of a transfer; a lake can, with ?format=parquet or ?format=delta"
+
 
 def source_level(asked: Sequence[Needs] | TruecopyError) -> SourceLevel | None:
     """The weakest of the logs; None where there is none."""
@@ -32,6 +35,14 @@ def source_level(asked: Sequence[Needs] | TruecopyError) -> SourceLevel | None:
 def target_level(advisor: Advisor | None) -> TargetLevel | None:
     """As the target says."""
     return advisor.target_level if advisor else None
+
+
+def require_target(settings: Settings, target: Session) -> None:
+    """Refuses, before anything is written, what the target alone cannot give; of the source a check tells."""
+    advisor = target.advisor() if isinstance(target, Advises) else None
+    _, refused = judge(settings, SourceLevel.TRANSACTION, target_level(advisor))
+    for finding in refused:
+        raise UsageError(f"{finding.message}: {finding.remedy}")
 
 
 def judge(
