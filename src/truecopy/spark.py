@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 REDACTED_OPTIONS = "(?i)url|endpoint|keyspace|password|secret|token"
 _chosen: list[str] = []
+_chosen_settings: dict[str, str] = {}
 _SHIPPED_AS = "truecopy_packages"
 # Spark brings these itself; the rest of what the package needs travels with the job.
 _NOT_SHIPPED = {"pyspark", "py4j"}
@@ -77,6 +78,11 @@ def default_master() -> str:
 def choose_master(master: str) -> None:
     """What `session` starts on from now on, whoever asks for it first (a lake asks when it is opened)."""
     _chosen.append(master)
+
+
+def choose_settings(settings: Mapping[str, str]) -> None:
+    """Settings by name that `session` starts with, over our own; a session that runs keeps those that it has."""
+    _chosen_settings.update(settings)
 
 
 def is_local(master: str) -> bool:
@@ -139,7 +145,7 @@ def _settings(master: str) -> dict[str, str]:
         # Sources are planned here by the executors' Python, which finds our packages by this alone.
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).is_dir())
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    return settings
+    return settings | _chosen_settings
 
 
 def _launch_jvm(java: str, settings: dict[str, str]) -> None:

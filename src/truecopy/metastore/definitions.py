@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from sqlalchemy import Column, Engine, MetaData, String, Table, create_engine, event, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Column, Engine, MetaData, String, Table, Text, create_engine, event, select
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from truecopy.model.change import Definition
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.secret import Secret
 from truecopy.spark import state_folder
 
 _metadata = MetaData()
@@ -24,22 +26,33 @@ _definition = Table(
     _metadata,
     Column("schema_id", String(16), primary_key=True),
     Column("table_name", String(255), nullable=False),
-    Column("document", String, nullable=False),
+    Column("document", Text, nullable=False),
 )
 
 _set = Table(
     "definition_set",
     _metadata,
     Column("set_id", String(16), primary_key=True),
-    Column("document", String, nullable=False),
+    Column("document", Text, nullable=False),
 )
+
+
+_WHERE = "TRUECOPY_METASTORE"
+
+
+def choose_metastore(url: Secret) -> None:
+    """Where definitions are kept from now on, by this process and those that it starts: streams are read in several.
+
+    What is passed on is where the secret is, not the secret.
+    """
+    os.environ[_WHERE] = url.reference
 
 
 class Definitions:
     """The store; by default a file in the state folder, which all streams of this machine share."""
 
     def __init__(self, url: str | None = None) -> None:
-        self._engine = _engine(url or f"sqlite:///{state_folder() / 'definitions.db'}")
+        self._engine = _engine(url or _chosen() or f"sqlite:///{state_folder() / 'definitions.db'}")
         self._known: dict[str, Definition] = {}
 
     def remember(self, definitions: Iterable[Definition]) -> None:
@@ -88,16 +101,27 @@ class Definitions:
         return self._known[schema_id]
 
 
+def _chosen() -> str:
+    reference = os.environ.get(_WHERE)
+    return Secret(reference).reveal() if reference else ""
+
+
 def _not_here(name: str) -> CannotFinish:
     return CannotFinish(
         f"the definition {name} of a streamed row is not in the metastore:"
-        " it was made with another state folder (TRUECOPY_STATE)"
+        " it was made with another state folder (TRUECOPY_STATE) or metastore"
     )
 
 
 @lru_cache
 def _engine(url: str) -> Engine:
-    engine = create_engine(url)
+    try:
+        engine = create_engine(url)
+    except (ArgumentError, ImportError):
+        raise UsageError(
+            "metastore: not a URL that SQLAlchemy can open here; write for example"
+            " postgresql+psycopg://user:${PASSWORD}@host/state"
+        ) from None
     if engine.dialect.name == "sqlite":
 
         @event.listens_for(engine, "connect")
@@ -107,5 +131,9 @@ def _engine(url: str) -> Engine:
             cursor.execute("PRAGMA busy_timeout = 20000")
             cursor.close()
 
-    _metadata.create_all(engine)
+    try:
+        _metadata.create_all(engine)
+    except SQLAlchemyError as error:
+        cause = str(error).splitlines()[0]
+        raise CannotFinish(f"the metastore cannot be used: {cause}") from None
     return engine

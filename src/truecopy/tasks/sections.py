@@ -6,6 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from truecopy.mapping.choice import nearest
+from truecopy.stream.request import DEFAULT_MAX_BYTES, ENGINE_SETTINGS
 from truecopy.tasks.ends import Address
 from truecopy.tasks.values import DayHours, Duration, SecretText, Section, Size
 
@@ -76,8 +78,8 @@ class Chunks(Section):
 
     rows: Annotated[int, Field(ge=1)] | None = None
     """Rows of a chunk; none: by `bytes`."""
-    bytes: Size = 16 << 20
-    """Size of a chunk, by the average row."""
+    bytes: Annotated[Size, Field(ge=1)] | None = None
+    """Size of a chunk, by the average row; none: 16m, and at most 20,000 rows."""
 
 
 class Spark(Section):
@@ -94,7 +96,7 @@ class Stream(Section):
 
     shard: str | None = None
     """The name that tokens carry; the same for a primary and its replicas. None: the database's name."""
-    max_bytes: Size = 64 << 20
+    max_bytes: Size = DEFAULT_MAX_BYTES
     """The most that one batch reads of a log; the least is one transaction."""
     parts: Annotated[int, Field(ge=0)] = 0
     """Spark partitions per shard and batch; 0: one per core."""
@@ -104,6 +106,15 @@ class Stream(Section):
     """Lag at which a server of a shard is left for another one."""
     settings: dict[str, str] = Field(default_factory=dict)
     """Settings of the source's engine, as of `truecopy stream --set`."""
+
+    @model_validator(mode="after")
+    def _knows_settings(self) -> Stream:
+        for name in self.settings:
+            if name == "cascades":
+                raise ValueError("settings.cascades: write cascades: beside stream:")
+            if name not in ENGINE_SETTINGS:
+                raise ValueError(f"settings.{name}: unknown{nearest(name, ENGINE_SETTINGS)}")
+        return self
 
 
 class CutoverCommands(Section):

@@ -7,7 +7,7 @@ from truecopy.tasks.ends import Address
 from truecopy.tasks.file import Task
 from truecopy.tasks.sections import Throttle, Verify
 from truecopy.transfer.limits import Limits
-from truecopy.transfer.settings import Settings
+from truecopy.transfer.settings import Reading, Settings
 from truecopy.transfer.webhook import Hook
 
 
@@ -25,6 +25,11 @@ def settings_between(task: Task, source: str, target: str) -> Settings:
     """The settings of a task, or of a part of it, between two URLs."""
     if task.validate_only:
         raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
+    if task.cascades == "target":
+        raise UsageError(
+            f"{task.path}: cascades: target cannot be had in a transfer, which writes without the target's foreign"
+            " keys: leave tables with such rules out, or drop the rules"
+        )
     return Settings(
         task=task.task,
         source=source,
@@ -38,8 +43,19 @@ def settings_between(task: Task, source: str, target: str) -> Settings:
         verify=chosen_verifiers(task.verify),
         limits=transfer_limits(task.throttle),
         hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,
+        reading=Reading(
+            task.stream.shard or "",
+            task.stream.max_bytes,
+            task.stream.parts,
+            task.stream.skew,
+            task.stream.max_lag,
+            task.stream.settings,
+        ),
         chunk_rows=task.chunks.rows or 0,
+        chunk_bytes=task.chunks.bytes or 0,
         master=task.spark.master,
+        spark=task.spark.settings,
+        metastore=task.metastore,
     )
 
 

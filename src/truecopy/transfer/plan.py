@@ -78,8 +78,12 @@ class ChangeTarget:
 
 
 def is_mapped(mapping: TableMapping) -> bool:
-    """Whether a mapping does more than to choose columns and to name them."""
-    return mapping.merged or not mapping.is_identity
+    """Whether a mapping does more than to choose columns and to name them.
+
+    A key that is not the source's counts as well: changes come by the source's, and must be made into others.
+    """
+    own = tuple(mapping.renames.get(name, name) for name in mapping.source_key)
+    return mapping.merged or not mapping.is_identity or mapping.key != own
 
 
 def plan_table(
@@ -87,7 +91,7 @@ def plan_table(
 ) -> TablePlan:
     """Plans the way of a table whose target is there."""
     if is_mapped(mapping):
-        read = _as_read(source, table)
+        read = as_read(source, table)
         arrives = as_arriving(mapping, table)
         comparison = match_tables(source, (arrives,), target, onto, Options(key=mapping.key))
     else:
@@ -109,7 +113,7 @@ def _by_name(mapping: TableMapping) -> Options:
     )
 
 
-def _as_read(source: Endpoint, table: Table) -> Relation:
+def as_read(source: Endpoint, table: Table) -> Relation:
     """A source table as it is, key first; columns that cannot be read are left to the mapping to miss."""
     key = table.keys[0] if table.keys else ()
     readable = [c for c in table.columns if not isinstance(c.type, Unsupported)]

@@ -31,6 +31,7 @@ from truecopy.engines.protocols import (
 from truecopy.engines.sql import escape
 from truecopy.mapping.plan import TableMapping, plan_tables
 from truecopy.mapping.transformers import check_expressions, inferred_by
+from truecopy.metastore.definitions import choose_metastore
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import contains, parse_position
@@ -38,7 +39,7 @@ from truecopy.model.relation import Chunk
 from truecopy.model.table import Column, Table
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.model.types import Type
-from truecopy.spark import explain_spark, is_local
+from truecopy.spark import choose_settings, explain_spark, is_local
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
@@ -61,7 +62,7 @@ from truecopy.transfer.proof.observed import AppliedByQuery
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.verifier import Scene
 from truecopy.transfer.replicate import Replication
-from truecopy.transfer.settings import Settings
+from truecopy.transfer.settings import Settings, chunk_rows
 from truecopy.transfer.snapshot import Copied, CopyTask, copy_chunks
 from truecopy.transfer.steering import Steering
 from truecopy.transfer.widening import widen
@@ -114,6 +115,9 @@ class Transfer:
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
         self._request = settings.request
+        choose_settings(settings.spark)
+        if settings.metastore is not None:
+            choose_metastore(settings.metastore)
         self._seconds = self._verify_seconds = 0.0
         self._rules = settings.rules
         self._applied = AppliedByQuery({})
@@ -402,7 +406,8 @@ class Transfer:
     def _cut(self, source: Reads, plan: TablePlan) -> list[Chunk]:
         """Key ranges in the source's own order: the target need not share it."""
         read = replace(plan.comparison, source=plan.read, ordered=_is_ordered(plan))
-        return plan_chunks(source, read, Options(chunk_rows=self._settings.chunk_rows or 20_000))
+        rows = chunk_rows(self._settings, plan.comparison.row_bytes)
+        return plan_chunks(source, read, Options(chunk_rows=rows))
 
     def _cut_smaller(self, source: Session, task: CopyTask, rows: int) -> list[CopyTask]:
         """A chunk that was not begun as several of about so many rows; as it is, where it cannot be cut."""

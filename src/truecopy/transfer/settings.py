@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from truecopy.mapping.choice import Choice
 from truecopy.mapping.plan import MappingRules
+from truecopy.model.secret import Secret
 from truecopy.model.table import TableName
-from truecopy.stream.request import Request
+from truecopy.stream.request import DEFAULT_MAX_BYTES, Request
 from truecopy.transfer.leg import Leg
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.webhook import Hook
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
 ROW, TABLE, TRANSACTION = "row", "table", "transaction"
+CHUNK_ROWS, CHUNK_BYTES = 20_000, 16 << 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the source's changes are read; see `stream.request.Request`, which has the same names."""
+
+    shard: str = ""
+    max_bytes: int = DEFAULT_MAX_BYTES
+    parts: int = 0
+    skew: float = 2.0
+    max_lag: float = 60.0
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,10 @@ class Settings:
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
         leg: Of a keyspace: which part of it this transfer carries.
+        reading: How changes are read.
+        chunk_rows, chunk_bytes: The size of a chunk; 0 where it was not chosen.
+        spark: Settings of Spark, over our own.
+        metastore: Where definitions of tables are kept; None for the state folder.
         annotation: The mark on every statement that is written.
     """
 
@@ -47,8 +66,12 @@ class Settings:
     verify: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     hook: Hook | None = None
+    reading: Reading = field(default_factory=Reading)
     chunk_rows: int = 0
+    chunk_bytes: int = 0
     master: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    metastore: Secret | None = None
     leg: Leg | None = None
 
     def wants(self, name: TableName) -> bool:
@@ -64,14 +87,24 @@ class Settings:
     @property
     def request(self) -> Request:
         """The stream of its source."""
+        how = vars(self.reading)
         if self.leg is None:
-            return Request(self.source, tables=self.tables)
+            return Request(self.source, tables=self.tables, **how)
         # Legs that begin at the same shard are streams of their own, which must not share a slot.
         slot = f"truecopy_{hashlib.sha256(self.task.encode()).hexdigest()[:12]}"
-        return Request(self.source, self.leg.shard, self.tables, settings={"slot": slot})
+        own = {"shard": self.leg.shard, "settings": {**self.reading.settings, "slot": slot}}
+        return Request(self.source, tables=self.tables, **(how | own))
 
     @property
     def annotation(self) -> str:
         task = self.leg.task if self.leg else self.task
         digest = hashlib.sha256(task.encode()).hexdigest()[:8]
         return f"truecopy {task} {digest}".replace("*/", "* /")
+
+
+def chunk_rows(settings: Settings, row_bytes: int) -> int:
+    """The rows of a chunk of rows of that size: as was chosen, else some thousands that fit into a task's memory."""
+    if settings.chunk_rows:
+        return settings.chunk_rows
+    fitting = max((settings.chunk_bytes or CHUNK_BYTES) // max(row_bytes, 1), 1)
+    return fitting if settings.chunk_bytes else min(fitting, CHUNK_ROWS)

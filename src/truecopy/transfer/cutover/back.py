@@ -49,6 +49,8 @@ def way_back(settings: Settings, tables: Mapping[str, Any]) -> Settings:
         tables=tuple(tables),
         exclude=(),
         rules=MappingRules(routes),
+        # Its name and the settings of its engine are those of the other end.
+        reading=replace(settings.reading, shard="", settings={}),
     )
 
 
