@@ -12,10 +12,13 @@ import typer
 
 from truecopy.cli.progress import ERRORS, say
 from truecopy.cli.transfer_progress import transfer_progress
-from truecopy.model.errors import UsageError
+from truecopy.model.endpoint import mask_secrets, parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.finding import Level, Subject
 
 if TYPE_CHECKING:
     from truecopy.transfer.run import RunReport
+    from truecopy.transfer.settings import Settings
 
 
 def run(
@@ -64,6 +67,8 @@ def run(
     if no_copy:
         for leg in legs:
             begin_equal(leg, said=say)
+    for leg in legs:
+        _require_ready(leg, task)
     with transfer_progress(ERRORS) as progress:
         carry_out = runner(legs, Listener(said=say, progress=progress))
         report = carry_out(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
@@ -73,6 +78,22 @@ def run(
     else:
         _print(report)
     return 0
+
+
+def _require_ready(settings: Settings, file: Path) -> None:
+    """Says what should be thought about, and ends where something must be mended first."""
+    from truecopy.transfer.preflight.check import before_a_run
+
+    found = before_a_run(settings)
+    secrets = parse_endpoint(settings.source), parse_endpoint(settings.target)
+    lines = {one: mask_secrets(str(one), secrets) for one in found}
+    errors = [one for one in found if one.level is Level.ERROR]
+    if errors:
+        more = f" ({len(errors) - 1} more: truecopy check {file})" if len(errors) > 1 else ""
+        kind = CannotFinish if errors[0].subject in (Subject.RIGHTS, Subject.LOG) else UsageError
+        raise kind(lines[errors[0]] + more)
+    for one in found:
+        say(f"warning: {lines[one]}")
 
 
 def _document(report: RunReport) -> dict[str, object]:

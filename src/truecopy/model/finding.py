@@ -46,3 +46,6 @@ class Finding:
     message: str
     remedy: str = ""
     table: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.table, self.message, self.remedy)))

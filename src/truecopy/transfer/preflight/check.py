@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from truecopy.engines import connect
 from truecopy.engines.protocols import Advises, Introspects, Loads, Session
@@ -27,17 +28,17 @@ from truecopy.transfer.preflight.estimate import estimate
 from truecopy.transfer.preflight.report import Report
 from truecopy.transfer.settings import Settings
 
-_CHECKS: tuple[tuple[Subject, str, Check], ...] = (
-    (Subject.TABLES, "the tables of the target", tables.check_targets),
-    (Subject.TABLES, "tables that came later", tables.check_later),
-    (Subject.TABLES, "the tables to make", tables.check_made),
-    (Subject.TABLES, "whose rows are whose", sharding.check_sharding),
-    (Subject.LOG, "how long the log is kept", log.check_retention),
+_Checks = tuple[tuple[Subject, str, Check], ...]
+_AT_EVERY_START: _Checks = (
     (Subject.SETTINGS, "the settings of the source", servers.check_source_server),
     (Subject.SETTINGS, "the settings of the target", servers.check_target_server),
     (Subject.RIGHTS, "the rights on the target", servers.check_target_rights),
-    (Subject.SETTINGS, "the sql_mode", servers.check_modes),
-    (Subject.SETTINGS, "the size of rows", servers.check_row_sizes),
+)
+_AT_THE_FIRST: _Checks = (
+    (Subject.TABLES, "the tables of the target", tables.check_targets),
+    (Subject.TABLES, "the tables to make", tables.check_made),
+    (Subject.TABLES, "whose rows are whose", sharding.check_sharding),
+    (Subject.LOG, "how long the log is kept", log.check_retention),
     (Subject.KEYS, "keys", keys.check_keys),
     (Subject.KEYS, "unique keys", keys.check_unique),
     (Subject.COLLATIONS, "collations", keys.check_collations),
@@ -45,10 +46,17 @@ _CHECKS: tuple[tuple[Subject, str, Check], ...] = (
     (Subject.REFERENCES, "foreign keys of the target", references.check_target_references),
     (Subject.TRIGGERS, "triggers", references.check_triggers),
     (Subject.TYPES, "columns", columns.check_columns),
-    (Subject.TYPES, "values", columns.check_odd_values),
-    (Subject.TIME, "time zones", columns.check_time_zones),
     (Subject.SPACE, "free space", servers.check_space),
 )
+_AT_LEISURE: _Checks = (
+    (Subject.TABLES, "tables that came later", tables.check_later),
+    (Subject.SETTINGS, "the sql_mode", servers.check_modes),
+    (Subject.SETTINGS, "the size of rows", servers.check_row_sizes),
+    (Subject.TYPES, "values", columns.check_odd_values),
+    (Subject.TIME, "time zones", columns.check_time_zones),
+)
+"""A run stops at a row that does not fit, and names it; these say so beforehand, and may read whole tables."""
+_READABLE_AT_A_START = 20_000
 _ORDER = list(Subject)
 _WORST_FIRST = list(Level)
 
@@ -66,7 +74,7 @@ def preflight(settings: Settings) -> Report:
         target_level = guarantee.target_level(ends.target_advisor)
         promise, refused = guarantee.judge(settings, source_level, target_level)
         findings += refused
-        findings += _run_all(ends)
+        findings += _run_all(ends, _AT_EVERY_START + _AT_THE_FIRST + _AT_LEISURE)
         left = attempt(lambda: inventory.inventory(ends), source)
         if isinstance(left, TruecopyError):
             findings.append(
@@ -87,6 +95,27 @@ def preflight(settings: Settings) -> Report:
         inventory=tuple(left),
         seconds=time.monotonic() - begun,
     )
+
+
+def before_a_run(settings: Settings) -> list[Finding]:
+    """What would make a run fail, or lose rows, as far as that is found without reading large tables.
+
+    A run that goes on has its tables: only what may have changed on the servers is asked for.
+    """
+    ends_of = parse_endpoint(settings.source), parse_endpoint(settings.target)
+    with connect(ends_of[0]) as source, connect(ends_of[1]) as target:
+        _require(settings, source, target)
+        asked = log.ask_stream(settings, source)
+        ends, findings = _open(settings, source, target)
+        pairs = tuple(replace(pair, readable=_READABLE_AT_A_START) for pair in ends.pairs)
+        ends = replace(ends, pairs=pairs)
+        findings += log.log_findings(asked, {pair.name for pair in pairs})
+        level = guarantee.source_level(asked), guarantee.target_level(ends.target_advisor)
+        findings += guarantee.judge(settings, *level)[1]
+        is_first = not ends.begun
+        findings += _run_all(ends, _AT_EVERY_START + (_AT_THE_FIRST if is_first else ()))
+    told = (Level.ERROR, Level.WARNING) if is_first else (Level.ERROR,)
+    return [one for one in dict.fromkeys(findings) if one.level in told]
 
 
 def _require(settings: Settings, source: Session, target: Session) -> None:
@@ -117,8 +146,8 @@ def _open(settings: Settings, source: Session, target: Session) -> tuple[Ends, l
     return ends, findings
 
 
-def _run_all(ends: Ends) -> Iterator[Finding]:
-    for subject, name, check in _CHECKS:
+def _run_all(ends: Ends, checks: _Checks) -> Iterator[Finding]:
+    for subject, name, check in checks:
         found = attempt(lambda check=check: list(check(ends)), ends.source, ends.target)  # type: ignore[misc]
         if isinstance(found, TruecopyError):
             message, remedy = told_apart(found)

@@ -27,12 +27,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pair:
-    """A table on its way; `target` is None where it is not there yet and will be made as `onto`."""
+    """A table on its way; `target` is None where it is not there yet and will be made as `onto`.
+
+    Attributes:
+        readable: The most rows with which it may be read whole for a question.
+    """
 
     source: Table
     mapping: TableMapping
     onto: TableName
     target: Table | None
+    readable: int = READ_WHOLE_ROWS
 
     @property
     def name(self) -> str:
@@ -41,7 +46,7 @@ class Pair:
     @property
     def is_small(self) -> bool:
         """Whether it may be read whole for a question."""
-        return self.source.rows <= READ_WHOLE_ROWS
+        return self.source.rows <= self.readable
 
     @property
     def tells(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import ReadsAtPosition, Statement
 from truecopy.engines.sql import table_sql
 from truecopy.mapping.plan import SAFE_HASH, Copied, Masked
+from truecopy.model.errors import UsageError
 from truecopy.model.finding import Finding, Subject
 from truecopy.model.table import Table
+from truecopy.transfer.plan import as_read
 from truecopy.transfer.preflight.ends import Ends, Pair, error, statement, warning
 
 
@@ -24,6 +26,7 @@ def check_keys(ends: Ends) -> Iterator[Finding]:
                 ),
                 pair.name,
             )
+            yield from _position(ends, pair)
         elif pair.target is not None and not _finds_rows(pair, pair.target):
             key = ", ".join(pair.arrives.keys[0])
             yield warning(
@@ -35,6 +38,20 @@ def check_keys(ends: Ends) -> Iterator[Finding]:
                 ),
                 pair.name,
             )
+
+
+def _position(ends: Ends, pair: Pair) -> Iterator[Finding]:
+    """Such a table is copied at a position of the log, which not every source can tell."""
+    endpoint = ends.source.endpoint
+    if not isinstance(ends.source, ReadsAtPosition):
+        message = f"{endpoint.scheme}:// does not say of which moment its rows are"
+        yield error(Subject.KEYS, message, "give it a key, or leave it out", pair.name)
+        return
+    try:
+        ends.source.require_position(as_read(endpoint, pair.source))
+    except UsageError as refused:
+        message, _, remedy = str(refused).rpartition(": ")
+        yield error(Subject.KEYS, message.removeprefix(f"{pair.name} "), remedy, pair.name)
 
 
 def check_unique(ends: Ends) -> Iterator[Finding]:
