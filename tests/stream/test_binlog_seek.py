@@ -143,8 +143,9 @@ def apply(run: Any, shard: str, number: int, *statements: str) -> None:
     )
 
 
-def test_transactions_carry_their_origin(merged: Database) -> None:
-    with Follower(merged) as follower, session(merged) as run:
+@pytest.mark.parametrize("keys_only", [False, True])
+def test_transactions_carry_their_origin(merged: Database, keys_only: bool) -> None:
+    with Follower(merged, keys_only=keys_only) as follower, session(merged) as run:
         apply(run, "a", 7, "INSERT INTO r VALUES (1, 'x')", "INSERT INTO r VALUES (2, 'x')")
         apply(run, "a", 8)  # nothing of it was for this shard
         run("INSERT INTO r VALUES (3, 'own')")
@@ -159,6 +160,17 @@ def test_transactions_carry_their_origin(merged: Database) -> None:
     ]
     assert [seconds[0], seconds[1], seconds[3]] == [7, 7, 9]
     assert abs(seconds[2] - datetime.now(UTC).timestamp()) < 100
+
+
+def test_a_ledger_that_moves_by_itself_is_no_write(merged: Database, merged_log: BinlogLog) -> None:
+    merged.execute("CREATE TABLE truecopy_progress (n INT)")
+    with Follower(merged) as follower, session(merged) as run:
+        for number in (1, 2, 3):
+            apply(run, "a", number, f"INSERT INTO r VALUES ({number}, 'x')")
+            run(f"INSERT INTO truecopy_progress VALUES ({number})")
+        assert plain(follower.read(), "table") == [(f"{merged.name}.r",)] * 3
+    with Follower(merged, merged_log.seek_origin({"a": "0-1-2"})) as follower:
+        assert plain(follower.read(), "key") == [(("3",),)]
 
 
 def test_origins_are_found_in_the_log(merged: Database, merged_log: BinlogLog) -> None:

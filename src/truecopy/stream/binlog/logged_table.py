@@ -40,7 +40,7 @@ class LoggedTable:
         self.updates = Run(UPDATE, table, schema_id, key, row, row)
         self.deletes = Run(DELETE, table, schema_id, key, row, -1)
         self._columns = table_map.columns
-        self._keys_only = keys_only
+        self._keys_only = keys_only and not self.is_origin  # a mark is read whole
         self._bitmap = (len(table_map.columns) + 7) // 8
         self._decoders: dict[tuple[bytes, str], Decoder] = {}
         self._last: dict[RowsKind, tuple[bytes, Decoder | None]] = {}
