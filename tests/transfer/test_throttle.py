@@ -18,11 +18,12 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.hours import parse_hours
 from truecopy.model.relation import Chunk
-from truecopy.transfer.control import Wishes
+from truecopy.transfer.control import Control, Wishes
 from truecopy.transfer.gate import Allowance, Closed, Gate
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.pacing import Pace
+from truecopy.transfer.replicate import Replication
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask
@@ -215,3 +216,33 @@ def _until(condition: Any, seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_changes_are_written_by_as_many_connections_as_are_allowed_now(
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is changed from outside while it runs holds for the next batch."""
+    fill(mariadb_db, 50)
+    used = list[int]()
+    chosen = Replication._parallel
+
+    def noted(self: Replication, frame: Any) -> int:
+        used.append(chosen(self, frame))
+        return used[-1]
+
+    monkeypatch.setattr(Replication, "_parallel", noted)
+    settings = Settings("move", mariadb_db.url, second_mariadb_db.url)
+    Transfer(settings).run(snapshot_only=True)
+    mariadb_db.execute("UPDATE items SET price = 1 WHERE id = 1")
+    Transfer(settings).run(until_caught_up=True)
+    with connect(parse_endpoint(second_mariadb_db.url)) as session:
+        Control(cast(Any, session), "move").throttle({"connections": 1})
+    mariadb_db.execute("UPDATE items SET price = 2 WHERE id < 40")
+    Transfer(settings).run(until_caught_up=True)
+    assert used[0] == spark.sparkContext.defaultParallelism
+    assert used[-1] == 1
+    narrow = replace(settings, limits=Limits(connections=3))
+    assert narrow.request.parts == 3, "nor is the log read by more"

@@ -62,6 +62,7 @@ class Applying:
         origin: The shard that the changes are of, where the target records that.
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
         replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
+        leave_none: Connections are counted: the next batch may go to other workers, whose connections count, too.
     """
 
     task: str
@@ -76,6 +77,7 @@ class Applying:
     origin: str = ""
     progress_first: bool = False
     replaying: bool = False
+    leave_none: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Applies the packed changes of a Spark partition, which come sorted by part."""
@@ -89,6 +91,8 @@ class Applying:
                 waiting += map(as_effects, unpacked(packed))
         if waiting:
             yield self._apply(str(part), pa.concat_tables(waiting))
+        if self.leave_none:
+            pool.close_idle()
 
     def _apply(self, part: str, changes: pa.Table) -> pa.RecordBatch:
         rows = net_effect(self._news(part, changes))

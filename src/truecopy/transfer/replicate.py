@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
@@ -56,6 +56,7 @@ class Replication:
         applied: Changes by source table, since it was made.
         replaying: Whether the end of the copy has not been passed yet.
         failure: Why the last batch could not be applied.
+        connections: The most to the target at the same time, asked before each batch; 0 for one per core.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Replication:
         self.applied: Counter[str] = Counter()
         self.replaying = True
         self.failure: TruecopyError | None = None
+        self.connections: Callable[[], int] = lambda: settings.connections
         # Where the next batch of each shard begins. A part that stands further, since a run ended
         # between the transactions of two parts, must not get what is in already.
         self._reached = self.positions()
@@ -237,6 +239,7 @@ class Replication:
             origin=leg.shard if (leg := self._settings.leg) and leg.onto else "",
             progress_first=self._settings.delivery == AT_MOST_ONCE,
             replaying=self.replaying,
+            leave_none=self.connections() > 0,
         )
 
     def _carried(self, facts: Sequence[Fact]) -> list[Fact]:
@@ -297,7 +300,7 @@ class Replication:
         with pool.lease(self._target) as session:
             if session.driver_local:
                 return 1  # a file has one writer
-        return self._settings.connections or frame.sparkSession.sparkContext.defaultParallelism
+        return self.connections() or frame.sparkSession.sparkContext.defaultParallelism
 
     def _part(self) -> Column:
         """Which part a change belongs to, as the consistency asks."""

@@ -151,6 +151,7 @@ class Transfer:
                 if not snapshot_only:
                     steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
                     replication = self.replication(plans, line)
+                    replication.connections = lambda: steering.gate.limits.connections
                     steering.enter(REPLAY)
                     self._replicate(spark, replication, steering, watch, once=True)
                     self._finish_tables(source, plans, line)

@@ -88,6 +88,8 @@ class Settings:
     def request(self) -> Request:
         """The stream of its source."""
         how = vars(self.reading)
+        if self.connections:
+            how = how | {"parts": min(self.reading.parts or self.connections, self.connections)}
         if self.leg is None:
             return Request(self.source, tables=self.tables, **how)
         # Legs that begin at the same shard are streams of their own, which must not share a slot.
