@@ -20,6 +20,7 @@ import truecopy
 from tests.servers import Database
 from truecopy.engines import connect
 from truecopy.engines.protocols import ReadsAtPosition
+from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import contains, parse_position
@@ -30,7 +31,8 @@ from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
 from truecopy.transfer.apply import Applying
 from truecopy.transfer.ledger import Overtaken
-from truecopy.transfer.replicate import Replication
+from truecopy.transfer.packing import pack_batches
+from truecopy.transfer.replicate import AS_THEY_ARE, Replication
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import CopyTask, copy_chunk
@@ -39,18 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CREATE = "CREATE TABLE seen (who INT, what VARCHAR(20))"
-ROW = pa.schema(
-    [
-        ("part", pa.string()),
-        ("table", pa.string()),
-        ("key", pa.list_(pa.string())),
-        ("kind", pa.string()),
-        ("row", pa.list_(pa.string())),
-        ("schema_id", pa.string()),
-        ("unchanged", pa.list_(pa.int32())),
-        ("changes", pa.int64()),
-    ]
-)
+CHANGES = pa.schema([CHANGE_SCHEMA.field(name) for name in AS_THEY_ARE])
 
 
 class Busy(Transfer):
@@ -212,13 +203,15 @@ def test_a_late_attempt_and_a_resumed_run_bring_nothing(
         starts=replication._origins,
         ends=replication._reached,
     )
-    late = pa.RecordBatch.from_pylist(
+    changes = pa.RecordBatch.from_pylist(
         [
-            {"part": part, "table": table, "key": [], "kind": "insert", "row": ["1", "old"],
-             "schema_id": schema_id, "unchanged": None, "changes": 1}
+            {"shard": part.split("/")[0], "table": table, "key": [], "kind": "insert", "commit_order": 1, "seq": 0,
+             "after": ["1", "old"], "schema_id": schema_id, "position": "0-1-2"}
         ],
-        schema=ROW,
+        schema=CHANGES,
     )  # fmt: skip
+    (late,) = pack_batches([changes])
+    late = late.append_column("part", pa.array([part]))
     list(work([late]))
     assert dump(second_mariadb_db) == dump(mariadb_db), "the line stands where the batch ends"
     Transfer(asked).run(until_caught_up=True)
