@@ -14,12 +14,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from bench.memory import PeakMemory
+from bench.timing import side_by_side
 from tests.servers import Database, PostgreSQLServer, Server
 from truecopy import spark
+from truecopy.engines import connect
+from truecopy.engines.protocols import DatabaseSession
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.relation import WHOLE
 from truecopy.transfer.run import RunReport, Transfer
 from truecopy.transfer.settings import Settings
+from truecopy.verify.chunks import chunks_between
+from truecopy.verify.matching import match_tables
+from truecopy.verify.options import Options
+
+CHUNK_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,29 @@ def dump_and_load(source: Database, target: Database) -> Copy:
     if dump.returncode != 0:
         raise RuntimeError("mariadb-dump failed")
     return Copy(time.monotonic() - begun)
+
+
+def fingerprint_seconds(source: Database, table: str) -> float:
+    """What the fingerprints cost that the source computes while it is read, on one connection."""
+    endpoint = parse_endpoint(source.url)
+    with connect(endpoint) as session:
+        reads = cast(DatabaseSession, session)
+        found = reads.find(table)
+        assert found is not None
+        described = reads.describe(found)
+        relation = match_tables(endpoint, (described,), endpoint, described, Options()).source
+        chunks = chunks_between(reads.boundaries(relation, WHOLE, CHUNK_ROWS))
+
+        def read_with() -> None:
+            for chunk in chunks:
+                reads.fingerprinted_rows(relation, chunk)
+
+        def read_without() -> None:
+            for chunk in chunks:
+                reads.rows(relation, chunk)
+
+        times = side_by_side({"with": read_with, "without": read_without})
+    return times["with"] - times["without"]
 
 
 def empty(target: Database) -> None:
