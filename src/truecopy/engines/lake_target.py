@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -371,10 +372,8 @@ def _require_one_each(
     names = list(table.key)
     if not names or rows.group_by(names).aggregate([]).num_rows == rows.num_rows:
         return
-    numbered = rows.select(names).append_column("truecopy_place", pa.array(range(rows.num_rows)))
-    counted = numbered.group_by(names).aggregate(
-        [("truecopy_place", "count"), ("truecopy_place", "max")]
-    )
+    both = [("truecopy_place", "count"), ("truecopy_place", "max")]
+    counted = _numbered(rows, names).group_by(names).aggregate(both)
     twice = counted.filter(pc.greater(counted.column("truecopy_place_count"), 1))
     number = twice.column("truecopy_place_max")[0].as_py()
     raise loading.refuse(relation, texts, number, "it comes twice")
@@ -383,9 +382,13 @@ def _require_one_each(
 def _without(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key none of the others has."""
     names = list(key)
-    numbered = rows.select(names).append_column("truecopy_place", pa.array(range(rows.num_rows)))
-    left = numbered.join(others.select(names), names, join_type="left anti")
+    left = _numbered(rows, names).join(others.select(names), names, join_type="left anti")
     return rows.take(left.column("truecopy_place"))
+
+
+def _numbered(rows: pa.Table, names: list[str]) -> pa.Table:
+    places = pa.array(np.arange(rows.num_rows))
+    return rows.select(names).append_column("truecopy_place", places)
 
 
 def _unquoted(name: str) -> str:
