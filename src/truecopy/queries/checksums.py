@@ -69,24 +69,28 @@ def look(
     fetch: Fetch, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
 ) -> Look:
     """The first look, by one statement."""
-    has_floats = any(leaf.number for leaf in leaves)
-    wanted = ["COUNT(*)", texts.total(exact_hash(texts, leaves))]
-    wanted.append(texts.total(_whole_hash(texts, leaves)) if has_floats else "0")
-    wanted += [f"COUNT({leaf.base})" for leaf in leaves]
-    for leaf in leaves:
-        if leaf.number:
-            wanted += float_sums(texts, leaf.number)
-    (row,) = fetch(f"SELECT {', '.join(wanted)} FROM {inner_select(texts, columns, query)}")
-    values = list(row)
-    rows, exact, whole = int(values[0]), int(values[1]), int(values[2])
-    counts = tuple(int(value) for value in values[3 : 3 + len(leaves)])
-    rest = values[3 + len(leaves) :]
-    floats = {}
-    for at, leaf in enumerate(leaves):
-        if leaf.number:
-            floats[at] = _read_floats(rest[:5])
-            rest = rest[5:]
-    return Look(rows, exact, whole if has_floats else exact, counts, floats)
+    numbers = [leaf.number for leaf in leaves if leaf.number]
+    values = {"x": exact_hash(texts, leaves)}
+    if numbers:
+        values["w"] = _whole_hash(texts, leaves)
+    values |= {
+        f"b{i}": f"CASE WHEN {leaf.base} IS NULL THEN NULL ELSE 1 END"
+        for i, leaf in enumerate(leaves)
+    }
+    values |= {f"f{i}": number for i, number in enumerate(numbers)}
+    wanted = ["COUNT(*)", texts.total("x"), texts.total("w") if numbers else "0"]
+    wanted += [f"COUNT(b{i})" for i in range(len(leaves))]
+    wanted += [each for i in range(len(numbers)) for each in float_sums(texts, f"f{i}")]
+    found = _aggregated(fetch, texts, values, wanted, columns, query)
+    rows, exact, whole = (int(value) for value in found[:3])
+    counts = tuple(int(value) for value in found[3 : 3 + len(leaves)])
+    rest = iter(found[3 + len(leaves) :])
+    floats = {
+        at: _read_floats([next(rest) for _ in range(5)])
+        for at, leaf in enumerate(leaves)
+        if leaf.number
+    }
+    return Look(rows, exact, whole if numbers else exact, counts, floats)
 
 
 def leaf_sums(
@@ -94,22 +98,34 @@ def leaf_sums(
 ) -> tuple[dict[int, LeafSums], int]:
     """The sums of each leaf that is compared exactly, and of rows with sorted lists, by one statement."""
     exact = [(at, leaf) for at, leaf in enumerate(leaves) if not leaf.number]
-    wanted = [texts.total(exact_hash(texts, leaves, unordered=True))]
-    for _, leaf in exact:
-        asked = (text for text in (leaf.text, leaf.sorted, leaf.rounded) if text is not None)
-        wanted += [texts.total(texts.hash60(text)) for text in asked]
-    (row,) = fetch(f"SELECT {', '.join(wanted)} FROM {inner_select(texts, columns, query)}")
-    values = iter([int(value) for value in row])
-    rows = next(values)
-    found = {
-        at: LeafSums(
-            next(values),
-            next(values) if leaf.sorted is not None else None,
-            next(values) if leaf.rounded is not None else None,
-        )
-        for at, leaf in exact
-    }
-    return found, rows
+    values = {"x": exact_hash(texts, leaves, unordered=True)}
+    for at, leaf in exact:
+        for name, text in (("t", leaf.text), ("s", leaf.sorted), ("r", leaf.rounded)):
+            if text is not None:
+                values[f"{name}{at}"] = texts.hash60(text)
+    wanted = [texts.total(name) for name in values]
+    found = _aggregated(fetch, texts, values, wanted, columns, query)
+    sums = dict(zip(values, (int(value) for value in found), strict=True))
+    return {
+        at: LeafSums(sums[f"t{at}"], sums.get(f"s{at}"), sums.get(f"r{at}")) for at, _ in exact
+    }, sums["x"]
+
+
+def _aggregated(
+    fetch: Fetch,
+    texts: Texts,
+    values: Mapping[str, str],
+    wanted: Sequence[str],
+    columns: Sequence[QueryColumn],
+    query: str,
+) -> tuple[Any, ...]:
+    """Aggregates over values that are made first: Spark takes some of those for random, and adds none up."""
+    named = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    (row,) = fetch(
+        f"SELECT {', '.join(wanted)} FROM"
+        f" (SELECT {named} FROM {inner_select(texts, columns, query)}) AS v"
+    )
+    return row
 
 
 def exact_hash(texts: Texts, leaves: Sequence[Leaf], *, unordered: bool = False) -> str:

@@ -37,7 +37,7 @@ def skip_reason(
         (query.test, "test", dialects[1]),
     ):
         try:
-            found.append(parse(side.sql, dialect))
+            found.append(parse(side.readable, dialect))
         except NotParsed as error:
             return Skipped.SYNTAX_ERROR, f"{name}: {error}"
     types = [parsed.type for parsed in found]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from truecopy.model.secret import Secret
+
+SCRATCH_PLACE = re.compile(r"\{scratch:(\w+)\}")
+"""A table of the suite's own in the scratch schema, whose whole name is not known before a run."""
 
 
 @dataclass(frozen=True)
@@ -12,7 +16,7 @@ class SideQuery:
     """One side of a query: its text and the circumstances in which it runs.
 
     Attributes:
-        setup, teardown: Statements of the user around the query; `{scratch}` is the scratch schema.
+        setup, teardown: Statements of the user around the query; `{scratch:NAME}` is a table in the scratch schema.
         session: Settings of the session.
     """
 
@@ -24,6 +28,11 @@ class SideQuery:
     user: str | None = None
     password: Secret | None = field(default=None, repr=False)
     session: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def readable(self) -> str:
+        """The query with plain names for scratch tables, fit for a parser."""
+        return SCRATCH_PLACE.sub(r"\1", self.sql)
 
     def overridden(self, override: Override) -> SideQuery:
         """With what the user of the program chose instead of what the suite says."""

@@ -158,8 +158,9 @@ def _key(
     unique = set(candidates)
     for side, count in zip((control, test), rows, strict=True):
         own = side.leaves(plan)
-        wanted_sql = ", ".join(f"COUNT(DISTINCT {own[i].text})" for i in candidates)
-        (found,) = side.fetch(f"SELECT {wanted_sql} FROM {_inner(side)}")
+        named = ", ".join(f"{own[i].text} AS k{i}" for i in candidates)
+        wanted_sql = ", ".join(f"COUNT(DISTINCT k{i})" for i in candidates)
+        (found,) = side.fetch(f"SELECT {wanted_sql} FROM (SELECT {named} FROM {_inner(side)}) AS k")
         unique &= {i for i, number in zip(candidates, found, strict=True) if int(number) == count}
     return sorted(unique)[:1]
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from truecopy.engines.queries.session import QuerySession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
+from truecopy.queries.query import SCRATCH_PLACE
 from truecopy.queries.settings import Settings
 from truecopy.spark import state_folder
-
-_PLACE = re.compile(r"\{scratch:(\w+)\}")
 
 
 @contextmanager
@@ -48,6 +46,6 @@ def sweep(session: QuerySession, prefix: str) -> list[str]:
 
 def placed(session: QuerySession, sql: str, table: str) -> tuple[str, list[str]]:
     """The statement with `{scratch:NAME}` filled in, and the tables that were named so."""
-    names = [f"{table}_{match[1]}" for match in _PLACE.finditer(sql)]
-    filled = _PLACE.sub(lambda match: session.scratch_name(f"{table}_{match[1]}"), sql)
+    names = [f"{table}_{match[1]}" for match in SCRATCH_PLACE.finditer(sql)]
+    filled = SCRATCH_PLACE.sub(lambda match: session.scratch_name(f"{table}_{match[1]}"), sql)
     return filled, names

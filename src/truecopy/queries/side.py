@@ -51,6 +51,7 @@ class Side:
         self._made: list[str] = []
         self._runs = 0
         self._stage = name
+        self.sql = query.sql
 
     def produce(self) -> tuple[LiveResult, Rewritten]:
         """Set-up and the query, as one unit that is tried again as a whole."""
@@ -117,8 +118,8 @@ class Side:
             self._make_room(session, [name for name in names if name not in self._made])
             session.run(filled, limit)
         self._stage = self.name
-        sql, _ = placed(session, self.query.sql, self._table)
-        rewritten = self._rewriter(session, sql, table, self._settings)
+        self.sql, _ = placed(session, self.query.sql, self._table)
+        rewritten = self._rewriter(session, self.sql, table, self._settings)
         self._make_room(session, list(rewritten.tables))
         self._stage = f"{self.name} set-up"
         for statement in rewritten.setup:

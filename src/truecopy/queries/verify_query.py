@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 
-from truecopy.engines.queries.failure import Kind, QueryFailed
+from truecopy.engines.queries.failure import Failure, Kind, QueryFailed
 from truecopy.queries import plugins
 from truecopy.queries.bank import Bank
 from truecopy.queries.compare import Comparison, compare_schema, types_of
@@ -62,8 +63,18 @@ def verify_query(
                 if submission == settings.resubmissions:
                     result.status = Status.FAILED
                     result.detail = result.failures[-1].message
+            except Exception as error:
+                logging.getLogger(__name__).exception("%s.%s", query.suite, query.name)
+                result.failures.append(_unexpected(error))
+                result.status, result.detail = Status.FAILED, result.failures[-1].message
+                break
     result.seconds = time.monotonic() - started
     return result
+
+
+def _unexpected(error: Exception) -> Failure:
+    said = " ".join(str(error).split())[:300]
+    return Failure(Kind.OTHER, f"unexpected {type(error).__name__}: {said}", stage="verifier")
 
 
 class _Attempt:
@@ -190,7 +201,7 @@ class _Attempt:
         analysis = plugins.load("determinism", self.settings.determinism)
         found: Determinism = analysis(
             Control(
-                self.control.query.sql,
+                self.control.sql,
                 control.dialect,
                 control,
                 lambda: self.control.produce()[0],

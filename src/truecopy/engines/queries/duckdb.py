@@ -23,7 +23,7 @@ from truecopy.engines.queries.session import QuerySession, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.shape import QueryColumn, Scalar
-from truecopy.model.types import Decimal, Float, Type
+from truecopy.model.types import Decimal, Float, Type, Unknown
 
 _SOURCE = "source"
 _KINDS: tuple[tuple[type[Exception], Kind], ...] = (
@@ -51,6 +51,8 @@ class DuckDBTexts(Texts):
         return self._dialect.quote(name)
 
     def scalar(self, x: str, own: Scalar, kind: Type) -> str:
+        if isinstance(own.type, Unknown):  # NULL, and nothing else
+            return f"CAST({x} AS VARCHAR)"
         return canonical(x, own.native, own.type, kind)
 
     def number(self, x: str, own: Scalar) -> str:
@@ -178,6 +180,8 @@ class DuckDBQueries(QuerySession):
 
 
 def _scalar(native: str) -> Scalar:
+    if native.strip('"') == "NULL":
+        return Scalar("NULL", Unknown())
     kind = canonical_type(native)
     return Scalar(native, kind, kind.scale if isinstance(kind, Decimal) else None)
 

@@ -19,7 +19,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError
 from truecopy.model.shape import QueryColumn, Scalar
 from truecopy.model.table import Column
-from truecopy.model.types import Float, Text, Type
+from truecopy.model.types import Float, Text, Type, Unknown
 
 _BINARY_CHARSET = 63
 _CONVERTED = "of the query"  # no charset that the dialect knows: texts are converted to UTF-8
@@ -64,6 +64,8 @@ class MySQLTexts(Texts):
         return self._dialect.quote(name)
 
     def scalar(self, x: str, own: Scalar, kind: Type) -> str:
+        if isinstance(own.type, Unknown):  # NULL, and nothing else
+            return f"CAST({x} AS CHAR)"
         charset = _CONVERTED if isinstance(own.type, Text) else None
         column = Column(x, own.type, own.native, fraction=own.fraction, charset=charset)
         return self._dialect.as_text(self._dialect.canonical(column, kind))
@@ -193,6 +195,8 @@ def _number_or_text(value: str) -> object:
 def _scalar(field: Any) -> Scalar:
     """The type of a column from the metadata of a result."""
     native = _NATIVE.get(field.type_code)
+    if field.type_code == FIELD.NULL or (field.type_code == FIELD.STRING and not field.length):
+        return Scalar("null", Unknown())
     if native is None:  # some kind of text or bytes
         native = "varbinary" if field.charsetnr == _BINARY_CHARSET else "varchar"
         if field.type_code == FIELD.STRING and not field.flags & (FLAG.ENUM | FLAG.SET):

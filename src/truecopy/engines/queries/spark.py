@@ -16,6 +16,7 @@ from truecopy.engines.queries.failure import Kind, QueryFailed, failed
 from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import UsageError
 from truecopy.model.shape import ListOf, MapOf, QueryColumn, Scalar, Shape, StructOf
 from truecopy.model.types import Decimal, Float, Text, Type, Unsupported
 from truecopy.sparksql.dialect import canonical_type, quote, text_sql
@@ -156,8 +157,10 @@ class SparkQueries(QuerySession):
         )
         condition = getattr(error, "getCondition", None)
         code = (condition() if callable(condition) else "") or ""
-        lines = [line for line in text.splitlines() if line.strip()]
-        return failed(kind, f"{self.endpoint}: {lines[0] if lines else name}", code)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        # Errors of the JVM begin with the call that met them; the cause is behind the first colon.
+        said = next((line[1:].strip() for line in lines if line.startswith(":")), None)
+        return failed(kind, f"{self.endpoint}: {said or (lines[0] if lines else name)}", code)
 
     def scratch_tables(self, prefix: str) -> list[str]:
         name = self.quote(self.scratch[0])
@@ -193,7 +196,11 @@ class SparkQueries(QuerySession):
     def _register(self, folder: str) -> None:
         if not folder.strip("/"):
             return
-        for path in sorted(Path(folder).iterdir()):
+        root = Path("/" + folder.lstrip("/"))  # two slashes would be a host to Hadoop
+        if not root.is_dir():
+            raise UsageError(f"{self.endpoint}: there is no folder {root} of Parquet files")
+        self.makes_views = False  # a view that is kept may not read one of the session
+        for path in sorted(root.iterdir()):
             if path.suffix == ".parquet" or path.is_dir():
                 self._spark.read.parquet(str(path)).createOrReplaceTempView(path.stem)
 
