@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,16 @@ def test_the_test_server_is_restarted_in_mid_suite(kind: type, duckdb_end: End) 
         queries = [
             both(f"q{i}", "SELECT * FROM t", f"SELECT * FROM t WHERE {slow}") for i in range(30)
         ]
-        restarter = threading.Timer(1.5, lambda: private.restart(signal.SIGKILL))
-        restarter.start()
-        results = run(duckdb_end, End(database.url, database), *queries, retries=8, backoff=0.3)
-        restarter.join()
+        # The processes of PostgreSQL outlive one that is killed, and would hold its folder.
+        how = signal.SIGQUIT if kind is PostgreSQL else signal.SIGKILL
+        # A server ends with the thread that started it, so the suite is what runs in another one.
+        with ThreadPoolExecutor(1) as executor:
+            running = executor.submit(
+                run, duckdb_end, End(database.url, database), *queries, retries=8, backoff=0.3
+            )
+            time.sleep(1.5)
+            private.restart(how)
+            results = running.result()
         assert {r.status for r in results} == {Status.SUCCEEDED}, [r.detail for r in results]
         failures = [failure for r in results for failure in r.failures]
         assert {failure.kind for failure in failures} >= {Kind.CONNECTION}
