@@ -64,10 +64,9 @@ def test_mariadb_to_a_lake_under_load(
     target = url(tmp_path, form)
     asked = settings(mariadb_db.url, target, delivery="exactly-once", consistency="table")
     with writing(mariadb_db, ROWS):
-        Transfer(asked).run(until_caught_up=True)
-        Transfer(asked).run(until_caught_up=True)
-    report = Transfer(asked).run(until_caught_up=True)
-    assert sum(state.rows_copied for state in report.tables.values()) > 0
+        first = Transfer(asked).run(until_caught_up=True)
+    assert first.tables[f"{mariadb_db.name}.items"].rows_copied > 0
+    Transfer(asked).run(until_caught_up=True)
     assert utc(rows(tmp_path, form, "items", "id")) == held(mariadb_db)
     for end in (f"lake:///{tmp_path}", target):
         proof = truecopy.verify(mariadb_db.url, end, tables=("items",))
@@ -190,10 +189,10 @@ def test_readers_see_only_states_that_the_source_had(
     Transfer(asked).run(until_caught_up=True)
     since = len(steps(tmp_path, form))
     with moving(mariadb_db):
-        for _ in range(3):
+        for _ in range(2):
             Transfer(asked).run(until_caught_up=True)
     states = steps(tmp_path, form)[since:]
-    assert len(states) >= 3
+    assert len(states) >= 2
     for state in states:
         assert (len(state), sum(money for _, money in state)) == (40, 4000)
 
