@@ -45,6 +45,8 @@ _NEWEST = TAGGED_GTID
 # front of the next event: so that one sum over many events tells what one over each would tell.
 _WITH_ITS_CHECKSUM = 0x2144DF1C
 _BETWEEN = b"\x00\x80\xfd\xfb\xab"
+# Events of fewer bytes than this cost less to copy than to look at one by one.
+_SMALL = 1024
 
 Numbers = npt.NDArray[Any]
 
@@ -98,21 +100,26 @@ def blocks(pieces: Pieces, endpoint: Endpoint, verify: bool = True) -> Iterator[
             if not found:
                 _check_end(buf, end, endpoint)
                 return
-        packets = np.fromiter(found, np.int64, len(found))
-        heads = gather(buf, _HEAD, packets + _PACKET)
-        described = heads["kind"].tobytes().find(FORMAT_DESCRIPTION)
+        places = np.fromiter(found, np.int64, len(found)) + _PACKET
+        heads = gather(buf, _HEAD, places)
+        kinds = heads["kind"].tobytes()
+        described = kinds.find(FORMAT_DESCRIPTION)
         if described >= 0:
             # It says whether the events of its file have checksums: so it is a block of its own.
             count = described or 1
-            packets, heads = packets[:count], heads[:count]
+            places, heads, kinds = places[:count], heads[:count], kinds[:count]
             end = found[count] if count < len(found) else end
             if described == 0:
                 checksum = 4 if buf[end - 5] == 1 else 0
         if verify and checksum:
-            _check(buf, packets, end, endpoint)
-        bodies = packets + _PACKET + _HEADER
-        block = _block(buf, heads, bodies, np.append(packets[1:], end) - checksum)
-        yield from _unpacked(_asked_for(block, heads["flags"]))
+            _check(buf, places, end, endpoint)
+        block = _block(buf, places, heads, checksum)
+        if ANNOTATE_ROWS in kinds:
+            block = _without_plain_notes(block)
+        if PAYLOAD in kinds:
+            yield from _unpacked(block)
+        else:
+            yield block
         at = end
 
 
@@ -148,38 +155,41 @@ def _joined(pieces: Pieces, buf: bytes) -> tuple[bytes, int]:
     return event + rest, len(event)
 
 
-def _check(buf: bytes, packets: Numbers, end: int, endpoint: Endpoint) -> None:
-    first = int(packets[0])
-    if len(packets) > 1:
+def _check(buf: bytes, places: Numbers, end: int, endpoint: Endpoint) -> None:
+    first = int(places[0])
+    if end - first < _SMALL * len(places):
         whole = np.frombuffer(buf, np.uint8, end - first, first).copy()
-        everywhere = np.ndarray(len(whole) - 4, "V5", whole, strides=(1,))
-        everywhere[packets - first] = np.void(_BETWEEN)
-        if zlib.crc32(whole[_PACKET:].data) == _WITH_ITS_CHECKSUM:
+        everywhere = np.ndarray(len(whole) - _PACKET + 1, "V5", whole, strides=(1,))
+        everywhere[places[1:] - (first + _PACKET)] = np.void(_BETWEEN)
+        if zlib.crc32(whole.data) == _WITH_ITS_CHECKSUM:
             return
     view = memoryview(buf)
-    for packet, after in pairwise([*packets.tolist(), end]):
-        if zlib.crc32(view[packet + _PACKET : after]) != _WITH_ITS_CHECKSUM:
-            (end_at,) = _unpack_length(buf, packet + _PACKET + 13)
+    for place, after in pairwise([*places.tolist(), end + _PACKET]):
+        if zlib.crc32(view[place : after - _PACKET]) != _WITH_ITS_CHECKSUM:
+            (end_at,) = _unpack_length(buf, place + 13)
             raise CannotFinish(
                 f"{endpoint} sent an event at {end_at} whose checksum is wrong: its log, or the way"
                 " from it, is damaged"
             )
 
 
-def _block(buf: bytes, heads: npt.NDArray[Any], start: Numbers, end: Numbers) -> Block:
-    kind, when, server, end_at = (heads[name] for name in ("kind", "when", "server", "end_at"))
-    # What tells the reader where it is, is not part of the file.
-    end_at[heads["flags"] & _ARTIFICIAL != 0] = 0
-    return Block(buf, kind, when, server, end_at, start, end)
+def _block(buf: bytes, places: Numbers, heads: npt.NDArray[Any], checksum: int) -> Block:
+    """The events whose heads are at these places."""
+    kind, flags, end_at = heads["kind"], heads["flags"], heads["end_at"]
+    if (flags & (_ARTIFICIAL | _MAY_BE_IGNORED)).any():
+        # What tells the reader where it is, is not part of the file.
+        end_at[flags & _ARTIFICIAL != 0] = 0
+        unknown = (kind > _NEWEST) & (kind < ANNOTATE_ROWS)
+        kind[unknown & (flags & _MAY_BE_IGNORED != 0)] = IGNORABLE
+    start, end = places + _HEADER, places + heads["length"] - checksum
+    return Block(buf, kind, heads["when"], heads["server"], end_at, start, end)
 
 
-def _asked_for(block: Block, flags: Numbers) -> Block:
-    kind = block.kind
-    dropped = (flags & _MAY_BE_IGNORED != 0) & (kind > _NEWEST) & (kind < ANNOTATE_ROWS)
-    # Of a statement's text only a comment in front is of interest.
-    notes = np.flatnonzero(kind == ANNOTATE_ROWS)
-    dropped[notes] = gather(block.buf, np.uint8, block.start[notes]) != ord("/")
-    return block.choose(~dropped) if dropped.any() else block
+def _without_plain_notes(block: Block) -> Block:
+    """Of a statement's text only a comment in front is of interest."""
+    kept = block.kind != ANNOTATE_ROWS
+    kept[~kept] = gather(block.buf, np.uint8, block.start[~kept]) == ord("/")
+    return block.choose(kept)
 
 
 def _unpacked(block: Block) -> Iterator[Block]:
@@ -189,7 +199,7 @@ def _unpacked(block: Block) -> Iterator[Block]:
         yield block.choose(slice(done, at))
         yield _payload(block.buf, int(block.start[at]), int(block.end_at[at]))
         done = at + 1
-    yield block.choose(slice(done, None)) if done else block
+    yield block.choose(slice(done, None))
 
 
 def _check_end(buf: bytes, at: int, endpoint: Endpoint) -> None:
@@ -228,10 +238,10 @@ def _payload(buf: bytes, start: int, end_at: int) -> Block:
     while at < len(inside):
         found.append(at)
         at += _unpack_length(inside, at + 9)[0]
-    starts = np.array(found, np.int64)
-    heads = gather(inside, _HEAD, starts)
+    places = np.array(found, np.int64)
+    heads = gather(inside, _HEAD, places)
     heads["end_at"] = end_at
-    return _block(inside, heads, starts + _HEADER, starts + heads["length"])
+    return _block(inside, places, heads, 0)
 
 
 def packed_integer(buf: bytes, at: int) -> tuple[int, int]:

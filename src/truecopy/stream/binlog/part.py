@@ -119,7 +119,7 @@ class _Reading:
                 order += count
                 if rows.full:
                     yield rows.take()
-                if walked.offset >= last_offset and reached():
+                if count < len(detail.offsets) or (walked.offset >= last_offset and reached()):
                     break
             elif what == walk.ROWS:
                 source = tables.get(buf[start : start + 6])

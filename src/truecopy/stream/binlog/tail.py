@@ -81,6 +81,9 @@ class Tail:
         # The end of the last transaction, as long as nobody was told of it.
         self._reached: tuple[str, str, int, int, int] | None = None
         self._number = 0
+        # The end of the last transaction, the log's bytes until there, and what was said of last.
+        self._end, self._written, self._sampled, self._dated = ("", 0), 0, 0, 0
+        self._seen: set[bytes] = set()
         self._wanted_from = start.written
         self._given = 0
         self._error: TruecopyError | None = None
@@ -227,31 +230,24 @@ class Tail:
 
     def _watch(self, walked: Walk, written: int) -> None:
         """Notes boundaries until the connection ends; `written` is where the log stands at the start."""
-        schemas, sampled, dated = self._schemas, written, 0
-        file, offset = walked.file, walked.offset
-        seen: set[bytes] = set()
-        for what, detail, buf, start, end in walked.steps():
-            if what == walk.END:
-                # Bytes of this file since the last boundary.
-                last = offset if walked.file == file else walked.begun_at
-                file, offset = walked.file, walked.offset
-                written += offset - last
-                self._reached = walked.position, file, offset, walked.committed_at, written
-                self._number += 1
-                dated = dated or walked.committed_at
-                if (
-                    written - sampled >= self._apart
-                    or walked.committed_at - dated >= SAMPLE_MICROSECONDS
+        schemas, seen = self._schemas, self._seen
+        seen.clear()
+        self._end, self._written = (walked.file, walked.offset), written
+        self._sampled, self._dated = written, 0
+        for what, detail, buf, start, end in walked.strides():
+            if what == walk.SMALL:
+                starts, ends = detail.tables.start.tolist(), detail.tables.end.tolist()
+                for table, table_end, position, offset, committed_at in zip(
+                    starts, ends, detail.positions, detail.offsets, detail.committed_at, strict=True
                 ):
-                    sampled, dated = written, walked.committed_at
-                    self._publish()
+                    if buf[table:table_end] not in seen:
+                        self._see(buf[table:table_end], walked)
+                    self._ended(walked, position, offset, committed_at)
+            elif what == walk.END:
+                self._ended(walked, walked.position, walked.offset, walked.committed_at)
             elif what == walk.TABLE:
-                raw = buf[start:end]
-                if raw not in seen:
-                    if len(seen) >= _SEEN_MAPS:
-                        seen.clear()
-                    self._see(raw, walked)
-                    seen.add(raw)
+                if buf[start:end] not in seen:
+                    self._see(buf[start:end], walked)
             elif what == walk.STATEMENT:
                 statement = parse_statement(detail.text, detail.database)
                 if schemas.changes(statement):
@@ -259,7 +255,27 @@ class Tail:
                     schemas.apply(statement)
                     seen.clear()
 
+    def _ended(self, walked: Walk, position: str, offset: int, committed_at: int) -> None:
+        """A transaction has ended there, in the file in which the walk is."""
+        file, last = self._end
+        if walked.file != file:
+            last = walked.begun_at
+        self._end = walked.file, offset
+        self._written += offset - last
+        self._number += 1
+        self._reached = position, walked.file, offset, committed_at, self._written
+        self._dated = self._dated or committed_at
+        if (
+            self._written - self._sampled >= self._apart
+            or committed_at - self._dated >= SAMPLE_MICROSECONDS
+        ):
+            self._sampled, self._dated = self._written, committed_at
+            self._publish()
+
     def _see(self, raw: bytes, walked: Walk) -> None:
+        if len(self._seen) >= _SEEN_MAPS:
+            self._seen.clear()
+        self._seen.add(raw)
         if self._choice.wants(*parse_names(raw)):
             table_map = parse_table_map(raw)
             if self._schemas.contradicts(table_map):

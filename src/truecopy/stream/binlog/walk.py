@@ -101,7 +101,7 @@ class Walk:
 
     Attributes:
         file, offset: The end of the last event.
-        begun_at: The offset at which the transaction begins.
+        begun_at: The offset at which the transaction begins, or the first of many small ones.
         txn: The transaction's own id.
         committed_at: When it was committed, in microseconds.
     """
@@ -188,7 +188,7 @@ class Walk:
         offsets = (before + (end.end_at.astype(np.int64) - before & _OFFSET_BITS)).tolist()
         times = (begin.when.astype(np.int64) * _MICROSECONDS).tolist()
         positions, txns = texts
-        self.begun_at = offsets[-2] if len(offsets) > 1 else before
+        self.begun_at = before
         self.offset, self.txn, self.committed_at = offsets[-1], txns[-1], times[-1]
         return Small(offsets, positions, txns, times, tables, rows)
 
