@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from truecopy.model.shape import Shape, agree_shapes, shape_name
 from truecopy.queries.checksums import Look
@@ -12,6 +14,8 @@ from truecopy.queries.results import LiveResult, Plan, Result
 from truecopy.queries.rows import differing_rows, moved_floats
 from truecopy.queries.settings import Settings
 from truecopy.queries.verdict import ColumnVerdict, Match, judge_floats, judge_leaf, judge_schema
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def compare(
     shapes = tuple(shape for shape in agreed if shape is not None)
     exact = settings.relative_margin == 0
     plan = Plan(shapes, _scales(control, test, shapes), settings.ordered_arrays, exact)
-    looks = (control.look(plan), test.look(plan))
+    looks = _both(control, test, lambda side: side.look(plan))
     rows = (looks[0].rows, looks[1].rows)
     match, columns = _judge(control, test, plan, looks, settings)
     bitwise = match is Match.MATCH and looks[0].whole == looks[1].whole
@@ -111,7 +115,7 @@ def _judge(
     wrong = {at: (judge_floats(one, other, at, settings), "") for at in one.floats}
     rows_agree = one.exact == other.exact
     if not rows_agree:
-        (sums, rows), (other_sums, other_rows) = control.sums(plan), test.sums(plan)
+        (sums, rows), (other_sums, other_rows) = _both(control, test, lambda side: side.sums(plan))
         for at in sums:
             counts = (one.counts[at], other.counts[at])
             wrong[at] = judge_leaf(leaves[at], sums[at], other_sums[at], counts)
@@ -151,6 +155,14 @@ def _verdict(
             shown |= look.floats[at].to_dict()
         sides.append(shown)
     return ColumnVerdict(leaf.label, not reason, reason, cause, sides[0], sides[1])
+
+
+def _both(control: Result, test: Result, measure: Callable[[Result], T]) -> tuple[T, T]:
+    """Measures both sides at once: they are two engines, and each has a connection of its own."""
+    with ThreadPoolExecutor(1) as executor:
+        other = executor.submit(measure, test)
+        mine = measure(control)
+        return mine, other.result()
 
 
 def types_of(result: Result) -> dict[str, str]:

