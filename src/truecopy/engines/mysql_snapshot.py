@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SETTLED_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
+_LOOKS = 5
 _LOCK_SECONDS = 10
 """How long a lock may be waited for: whoever comes later to write waits behind it."""
 
@@ -109,11 +110,41 @@ def open_on_mariadb(session: MySQL) -> LogPlace:
 
 
 def visible_position(session: MySQL) -> str | None:
-    """Up to where everything can be read; under semi-synchronous replication the log is ahead of that."""
+    """Up to where everything can be read; under semi-synchronous replication the log is ahead of that.
+
+    The beginning of the log (empty) where nothing further is known: commits wait, and a file has just begun.
+    """
     if not session.is_mariadb:
         return session.position()
+    logged = log_end(session)
+    if logged is None:
+        return None
+    ((file, end, *_),) = session.fetch(Statement("SHOW MASTER STATUS"))
+    ((head,),) = session.fetch(Statement("SELECT BINLOG_GTID_POS(%s, 4)", (file,)))
+    for _ in range(_LOOKS if head != logged else 0):
+        open_snapshot(session)
+        seen = _status(session, "binlog\\_snapshot\\_%%")
+        session.rollback()
+        # The end of the log was asked for behind its position, so what is seen up to there contains it.
+        if seen["binlog_snapshot_file"] == file and int(seen["binlog_snapshot_position"]) >= int(
+            end
+        ):
+            return logged
+        time.sleep(0.02)
+    # Commits wait, or a file has just begun: to find the position of a place, the server reads the file.
+    found, is_head = _snapshot_place(session)
+    if not is_head:
+        return found.position
+    time.sleep(_SETTLED_SECONDS)
+    settled = _snapshot_place(session) == (found, True) and not _waiting_commits(session)
+    return found.position if settled else ""
+
+
+def _snapshot_place(session: MySQL) -> tuple[LogPlace, bool]:
+    """Where a snapshot is that is opened now; at the head of a file it may be further than what it shows."""
+    open_snapshot(session)
     try:
-        return open_on_mariadb(session).position
+        return _place(session)
     finally:
         session.rollback()
 

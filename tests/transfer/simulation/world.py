@@ -259,7 +259,10 @@ class Schedule:
             next(self.comparisons[-1])
 
     def _compare_key(self, key: int, driver: Driver) -> Iterator[None]:
-        """Mirrors `Reverification.work`: the source's row, then the target's; equal, on its way, or wrong."""
+        """Mirrors `Reverification.work`: the source's row, then the target's; equal, on its way, or wrong.
+
+        There the look waits until the source shows all that was counted; here it may count for a part of it.
+        """
         taken = self.store.changes[key].copy()
         compared = Counter({seen: n for seen, n in taken.items() if self._is_seen(seen, driver)})
         wanted = self.source.row(key)

@@ -4,6 +4,9 @@ A row that differs is wrong for sure when all of this holds: its source row was 
 since passed the position at which the source then stood; the target, read after that, still differs; and
 no change of the row was counted meanwhile. Changes are counted before they are applied, so the target
 cannot show a newer row without a count. In every other case the row stays in the store.
+
+The log may have a commit that the source does not show yet, and the target rightly holds it: so rows are
+looked at only once the source shows every change that was counted.
 """
 
 from __future__ import annotations
@@ -11,10 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from truecopy.engines import pool
-from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.transfer.plan import TablePlan
@@ -24,6 +24,7 @@ from truecopy.transfer.proof.look import Seen, look, mismatches, target_prints
 from truecopy.transfer.proof.shrinking import ShrinkRules, Shrunk
 from truecopy.transfer.proof.store import ReverifyStore, Taken
 from truecopy.transfer.proof.verifier import Mismatch, Scene
+from truecopy.transfer.proof.visible import are_visible, log_end
 
 KEYS_PER_LOOK = 10_000
 PATIENCE_SECONDS = 5.0
@@ -52,6 +53,9 @@ class Reverification:
         rows, found = 0, list[Mismatch]()
         for taken in self._store.take(limit, before):
             plan = self._plan(taken)
+            if not self._is_shown(plan):
+                self._store.put_back(taken, taken.packed)
+                continue
             seen = self._look(plan, taken)
             rows += len(taken.packed)
             if suspects := self._settle_equal(taken, seen):
@@ -87,6 +91,11 @@ class Reverification:
         while batch := self._store.take(KEYS_PER_LOOK, turn):
             for taken in batch:
                 plan = self._plan(taken)
+                if not self._is_shown(plan):
+                    raise CannotFinish(
+                        f"commits on {plan.source.endpoint} wait for a replica, so that rows cannot be compared:"
+                        " let the replica go on, and cut over again"
+                    )
                 rows += len(taken.packed)
                 if suspects := self._settle_equal(taken, self._look(plan, taken)):
                     found += self._name(plan, taken, suspects)
@@ -101,6 +110,10 @@ class Reverification:
             )
         return plan
 
+    def _is_shown(self, plan: TablePlan) -> bool:
+        """Whether the source shows every change that was counted; waits for it a moment."""
+        return are_visible(plan.source.endpoint, self._store.reached(), PATIENCE_SECONDS)
+
     def _look(self, plan: TablePlan, taken: Taken) -> Seen:
         return look(plan, taken.packed, taken.keys, self._scene.spark)
 
@@ -113,9 +126,9 @@ class Reverification:
     def _judge(
         self, plan: TablePlan, taken: Taken, seen: Seen, suspects: Sequence[str]
     ) -> list[Mismatch]:
-        # After the target was read, not right after the source: a server may show rows a moment before
-        # its position does.
-        position = _position(plan.source.endpoint)
+        # After the target was read, not right after the source: MySQL shows rows a moment before its
+        # position does.
+        position = log_end(plan.source.endpoint)
         if position is None or not self._wait_for(plan.source.endpoint, position):
             self._store.put_back(taken, suspects)
             return []
@@ -147,9 +160,3 @@ class Reverification:
                 return False
             time.sleep(_PAUSE_SECONDS)
         return True
-
-
-def _position(endpoint: Endpoint) -> str | None:
-    """Where the source's log stands; None for a file, whose own counter is not that of its log."""
-    with pool.lease(endpoint) as session:
-        return None if session.driver_local else cast(Introspects, session).position()

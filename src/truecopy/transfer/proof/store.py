@@ -219,6 +219,14 @@ class ReverifyStore:
         with self._step() as connection:
             _write_note(connection, name, value)
 
+    def reached(self) -> list[str]:
+        """Up to where the changes of each shard were counted."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT value FROM note WHERE name LIKE ?", (f"{REACHED}%",)
+            ).fetchall()
+        return [position for (position,) in rows]
+
     def knows(self, shard: str, position: str) -> bool:
         """Whether every change of a source's shard up to a position was counted."""
         known = self.note(f"{REACHED}{shard}")
