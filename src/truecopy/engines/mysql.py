@@ -400,6 +400,7 @@ class MySQL(RelationalSession):
             numbered=found.numbered,
             next_number=int(next_number) if next_number else None,
             collations=found.collations,
+            defaulted=found.defaulted,
             uncarried=(*found.uncarried, *indexes.uncarried),
         )
 

@@ -31,6 +31,7 @@ class Columns:
     columns: tuple[Column, ...]
     numbered: tuple[str, ...]
     collations: tuple[tuple[str, str], ...]
+    defaulted: tuple[str, ...]
     uncarried: tuple[str, ...]
 
 
@@ -55,7 +56,7 @@ def read_columns(fetch: Fetch, name: TableName, *, is_mariadb: bool) -> Columns:
         )
     )
     documents = _json_checked(fetch, name) if is_mariadb else set()
-    found, numbered, collations, uncarried = [], [], [], []
+    found, numbered, collations, defaulted, uncarried = [], [], [], [], []
     for row in rows:
         column, data_type, native, nullable, scale, fraction, charset, collation, extra, value = row
         kind = canonical_type(data_type.lower(), native.lower(), scale and int(scale))
@@ -82,8 +83,11 @@ def read_columns(fetch: Fetch, name: TableName, *, is_mariadb: bool) -> Columns:
         if generated:
             uncarried.append(f"the expression of the computed column {column}")
         elif value not in (None, "NULL") or "on update" in extra.lower():
+            defaulted.append(column)
             uncarried.append(f"the default of {column}")
-    return Columns(tuple(found), tuple(numbered), tuple(collations), tuple(uncarried))
+    return Columns(
+        tuple(found), tuple(numbered), tuple(collations), tuple(defaulted), tuple(uncarried)
+    )
 
 
 def _json_checked(fetch: Fetch, name: TableName) -> set[str]:

@@ -193,7 +193,7 @@ def _details(fetch: Fetch, table: int) -> dict[str, Any]:
             indexes.append(Index(name, tuple(columns), unique))
         else:
             uncarried.append(f"the index {name} ({method})")
-    numbered, collations = [], []
+    numbered, collations, defaulted = [], [], []
     for name, is_numbered, generated, has_default, collation in fetch(
         Statement(_DETAILS, (table,))
     ):
@@ -204,6 +204,7 @@ def _details(fetch: Fetch, table: int) -> dict[str, Any]:
         if generated:
             uncarried.append(f"the expression of the computed column {name}")
         if has_default:
+            defaulted.append(name)
             uncarried.append(f"the default of {name}")
     uncarried += [f"the check {name}" for (name,) in fetch(Statement(_CHECKS, (table,)))]
     return {
@@ -212,6 +213,7 @@ def _details(fetch: Fetch, table: int) -> dict[str, Any]:
         "numbered": tuple(numbered),
         "next_number": _next_number(fetch, table, numbered[0]) if len(numbered) == 1 else None,
         "collations": tuple(collations),
+        "defaulted": tuple(defaulted),
         "uncarried": tuple(uncarried),
     }
 

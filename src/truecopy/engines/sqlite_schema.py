@@ -27,6 +27,7 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
         keys.insert(0, primary)
     count, row_bytes = _size(fetch, name, columns)
     indexes, uncarried = _indexes(fetch, name)
+    defaulted = _defaulted(fetch, name)
     return Table(
         name=name,
         columns=columns,
@@ -39,7 +40,8 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
         primary=primary,
         indexes=indexes,
         numbered=primary if primary and _is_rowid(fetch, name) else (),
-        uncarried=(*uncarried, *_uncarried(fetch, name, columns)),
+        defaulted=defaulted,
+        uncarried=(*uncarried, *_uncarried(columns, defaulted)),
     )
 
 
@@ -83,13 +85,17 @@ def _is_rowid(fetch: Fetch, name: TableName) -> bool:
     return not fetch(Statement(indexed, (name.table,)))
 
 
-def _uncarried(fetch: Fetch, name: TableName, columns: Sequence[Column]) -> Iterator[str]:
+def _defaulted(fetch: Fetch, name: TableName) -> tuple[str, ...]:
     rows = fetch(
         Statement(
             "SELECT name FROM pragma_table_xinfo(?) WHERE dflt_value <> 'NULL'", (name.table,)
         )
     )
-    yield from (f"the default of {column}" for (column,) in rows)
+    return tuple(column for (column,) in rows)
+
+
+def _uncarried(columns: Sequence[Column], defaulted: Sequence[str]) -> Iterator[str]:
+    yield from (f"the default of {column}" for column in defaulted)
     computed = [column.name for column in columns if column.generated]
     yield from (f"the expression of the computed column {column}" for column in computed)
 

@@ -94,6 +94,7 @@ class Table:
         numbered: Columns that the database numbers by itself (AUTO_INCREMENT, identity, serial).
         next_number: What the one column of `numbered` would get next; None where it is not known.
         collations: Name and collation of the columns of text that have one of their own.
+        defaulted: Columns that have a default other than NULL.
         uncarried: What a table made from this description will not have, in words.
         whole: It takes one write at a time, so that slices of it gain nothing.
     """
@@ -111,6 +112,7 @@ class Table:
     numbered: tuple[str, ...] = ()
     next_number: int | None = None
     collations: tuple[tuple[str, str], ...] = ()
+    defaulted: tuple[str, ...] = ()
     uncarried: tuple[str, ...] = ()
     whole: bool = False
 

@@ -66,6 +66,11 @@ class KeyspaceStream:
         """What the user should know of the sources."""
         return [line for log in self._shards.serving_logs() for line in log.warnings()]
 
+    def left_out(self) -> dict[str, str]:
+        """Tables whose changes are not in the stream, and why."""
+        logs = self._shards.serving_logs()
+        return {table: why for log in logs for table, why in log.left_out().items()}
+
     def start(self, point: Point) -> Offset:
         """The offset that a user means by `--from`."""
         if isinstance(point, KeyspacePosition):

@@ -61,6 +61,10 @@ class ShardLog:
         """What the user should know of the source."""
         return self._use(lambda log: list(getattr(log, "warnings", ())))
 
+    def left_out(self) -> dict[str, str]:
+        """Tables that are wanted and that it does not carry, and why."""
+        return self._use(lambda log: dict(getattr(log, "left_out", {})))
+
     def is_driver_local(self) -> bool:
         """Whether it is a file of this machine, which executors elsewhere cannot open."""
         return self._use(lambda log: bool(getattr(log, "driver_local", False)))

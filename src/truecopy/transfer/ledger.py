@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 from truecopy.transfer.lines import Keeps, Lines
 
@@ -75,15 +75,10 @@ class Ledger:
 
     def claim(self, origin: Mapping[str, Any]) -> TaskLine:
         """Takes the task over from whoever had it: with a new epoch, the writes of others find no line."""
+        if self.find() is None:
+            return self._begin(origin)
         with self._lines.transaction():
-            changed = self._lines.execute(
-                f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task
-            )
-            if not changed:
-                self._lines.execute(
-                    f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                    *(self._task, "snapshot", json.dumps(origin), 1),
-                )
+            self._lines.execute(f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task)
             self._lines.execute(
                 f"UPDATE {PROGRESS} SET epoch = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?) WHERE task = ?",
                 *(self._task, self._task),
@@ -91,6 +86,21 @@ class Ledger:
             line = self._line()
         assert line is not None
         return line
+
+    def _begin(self, origin: Mapping[str, Any]) -> TaskLine:
+        try:
+            with self._lines.transaction():
+                self._lines.execute(
+                    f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
+                    *(self._task, "snapshot", json.dumps(origin), 1),
+                )
+        except TruecopyError:
+            if self.find() is None:
+                raise
+            raise CannotFinish(
+                f"another process has begun {self._task} at the same moment, and runs it: see truecopy status"
+            ) from None
+        return TaskLine("snapshot", dict(origin), 1)
 
     def find(self) -> TaskLine | None:
         with self._lines.transaction():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -320,7 +320,8 @@ class Transfer:
             if lines := stream.missing():
                 raise CannotFinish("; ".join(lines))
             warnings = stream.warnings()
-            lost = [line for line in warnings if _is_about(line, plans)]
+            left_out = stream.left_out().items()
+            lost = [f"{name} is not streamed: {why}" for name, why in left_out if name in plans]
             origin = stream.visible().plain() if not lost else {}
         if lost:
             remove(self._request)
@@ -541,11 +542,6 @@ def _is_ordered(plan: TablePlan) -> bool:
         and plan.read.key_width > 0
         and all(column.order for column in plan.read.key)
     )
-
-
-def _is_about(warning: str, plans: Iterable[str]) -> bool:
-    """Whether a stream warns of a table of ours that it does not carry: its changes would be lost."""
-    return any(warning.startswith(f"{name} is not ") for name in plans)
 
 
 @contextmanager

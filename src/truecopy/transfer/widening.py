@@ -71,7 +71,7 @@ def widen(target: Any, mapping: TableMapping, source: Table, onto: Table, ddl: s
 def _is_plain(source: Table, name: str) -> bool:
     """Whether a column is NULL in every row that was there before it."""
     column = source.column(name)
-    has_default = f"the default of {name}" in source.uncarried
+    has_default = name in source.defaulted
     return column is not None and column.nullable and not column.generated and not has_default
 
 

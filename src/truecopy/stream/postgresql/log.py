@@ -67,6 +67,7 @@ class PostgreSQLLog:
 
     Attributes:
         warnings: What the stream does not carry, and what endangers it; a line each.
+        left_out: The tables that it does not carry, and why.
     """
 
     level = Level.TRANSACTION
@@ -74,6 +75,7 @@ class PostgreSQLLog:
     def __init__(self, endpoint: Endpoint, wanted: Wanted) -> None:
         self.endpoint = endpoint
         self.warnings: list[str] = []
+        self.left_out: dict[str, str] = {}
         self._wanted = wanted
         self._names = stream_names(endpoint, wanted)
         self._folder = open_folder(self._names.work)
@@ -85,6 +87,8 @@ class PostgreSQLLog:
         self._session: PostgreSQL | None = None
         try:
             plan = server.plan_publication(self._connect(), self._names, wanted.tables)
+            self.left_out = dict(plan.left_out)
+            self.warnings += [f"{table} is not streamed: {why}" for table, why in plan.left_out]
             self.warnings += plan.warnings
             self._missing = server.missing(self._connect(), self._names, plan)
             if not self._missing:

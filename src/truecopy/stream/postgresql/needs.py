@@ -17,12 +17,4 @@ def needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
     with PostgreSQL(endpoint) as session:
         plan = server.plan_publication(session, names, wanted.tables)
         missing = server.missing(session, names, plan)
-        tables = [str(table.name) for table in server.list_tables(session)]
-    left_out = {
-        table: line.removeprefix(f"{table} is not streamed: ")
-        for table in tables
-        for line in plan.warnings
-        if line.startswith(f"{table} is not streamed: ")
-    }
-    said = [line for line in plan.warnings if " is not streamed: " not in line]
-    return Needs(PostgreSQLLog.level, tuple(missing), tuple(said), tuple(left_out.items()))
+    return Needs(PostgreSQLLog.level, tuple(missing), plan.warnings, plan.left_out)

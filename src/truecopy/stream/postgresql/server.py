@@ -116,13 +116,15 @@ class Plan:
     Attributes:
         found: The publication as it is, if it is there.
         add, drop: Tables to list, and to list no more.
-        warnings: What the stream will not carry, a line each.
+        warnings: What should be known, a line each.
+        left_out: Tables that the stream will not carry, and why, with the remedy behind the last colon.
     """
 
     found: Publication | None
     add: tuple[TableFacts, ...]
     drop: tuple[TableName, ...]
     warnings: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def list_tables(session: PostgreSQL) -> list[TableFacts]:
@@ -139,7 +141,7 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
     wanted = [t for t in tables if is_wanted(str(t.name), patterns) or is_origin(str(t.name))]
     listed = {TableName(*row) for row in session.fetch(Statement(_PUBLISHED, (names.publication,)))}
     found = _find_publication(session, names)
-    warnings = []
+    warnings, left_out = [], []
     for pattern in patterns:
         if not any(is_wanted(str(t.name), (pattern,)) for t in tables):
             if "*" not in pattern and not found:
@@ -149,7 +151,7 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
         if not table.publishable:
             if {str(table.name), table.name.table} & set(patterns):
                 raise UsageError(f"{table.name} cannot be streamed: {_remedy(session, table)}")
-            warnings.append(f"{table.name} is not streamed: {_remedy(session, table)}")
+            left_out.append((str(table.name), _remedy(session, table)))
         elif table.partitioned:
             warnings.append(
                 f"{table.name} is partitioned: TRUNCATE of a single partition does not reach the stream"
@@ -157,18 +159,16 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
     publishable = [table for table in wanted if table.publishable]
     new = tuple(table for table in publishable if table.name not in listed)
     if found and not found.ours:
-        warnings += [
-            f"{table.name} is not in the publication {names.publication}, which is not ours to change"
-            for table in new
-        ]
-        return Plan(found, (), (), tuple(warnings))
+        why = f"it is not in the publication {names.publication}, which is not ours to change: add it there"
+        left_out += [(str(table.name), why) for table in new]
+        return Plan(found, (), (), tuple(warnings), tuple(left_out))
     if found:
         warnings += [
             f"{table.name} is new to the stream: what happened to it before is not in there"
             for table in new
         ]
     gone = tuple(sorted(listed - {table.name for table in publishable}))
-    return Plan(found, new, gone, tuple(warnings))
+    return Plan(found, new, gone, tuple(warnings), tuple(left_out))
 
 
 def sync_publication(session: PostgreSQL, names: Names, plan: Plan) -> None:

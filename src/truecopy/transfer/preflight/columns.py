@@ -171,7 +171,7 @@ def _extra(pair: Pair, target: Table, column: Column) -> Finding:
         column.nullable
         or column.generated
         or column.name in target.numbered
-        or f"the default of {column.name}" in target.uncarried
+        or column.name in target.defaulted
     )
     if filled:
         return info(
