@@ -75,6 +75,7 @@ bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok
 	$(BIN)/python -m bench.verify
 	$(BIN)/python -m bench.stream
 	$(BIN)/python -m bench.transfer
+	$(BIN)/python -m bench.queries
 
 ##@ Publish
 

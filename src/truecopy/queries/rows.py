@@ -31,7 +31,7 @@ def moved_floats(
     """Floats whose sums agree over all rows, but not over those with the same other columns."""
     leaves = control.leaves(plan)
     floats = [at for at, leaf in enumerate(leaves) if leaf.number]
-    if not rows or len(floats) == len(leaves):
+    if not rows or not floats or len(floats) == len(leaves):
         return set()
     one, other = (_float_buckets(side, plan, MOST_BUCKETS) for side in (control, test))
     moved = set()
