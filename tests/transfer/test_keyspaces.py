@@ -22,7 +22,7 @@ from tests.transfer.sharded import (
     together,
     write,
 )
-from truecopy.model.errors import UsageError
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.follow import Following
 from truecopy.stream.request import Request
 from truecopy.transfer.equal import begin_equal
@@ -202,3 +202,16 @@ def test_replication_in_both_directions(
 
 def changes_of(report: RunReport) -> int:
     return sum(table.changes_applied for table in report.tables.values())
+
+
+def test_a_leg_reads_from_the_first_server_that_answers(
+    mariadb_db: Database, tmp_path: Path
+) -> None:
+    gone = "mariadb://root@127.0.0.1:1/shop"
+    source = keyspace({"-": mariadb_db})
+    source["shards"]["-"]["servers"].insert(0, gone)
+    (leg,) = legs_of(task_file(tmp_path, source, mariadb_db.url))
+    assert leg.source == mariadb_db.url
+    source["shards"]["-"]["servers"] = [gone, gone]
+    with pytest.raises(CannotFinish, match="no server of shard - answers"):
+        legs_of(task_file(tmp_path, source, mariadb_db.url))
