@@ -523,7 +523,11 @@ def test_a_publication_of_somebody_else_is_left_alone(
         assert "SET (publish = 'insert, update, delete, truncate')" in line
     db.execute("ALTER PUBLICATION theirs SET (publish = 'insert, update, delete, truncate')")
     with stream(publication="theirs") as opened:
-        assert [line for line in opened.warnings if "public.u is not streamed: it is not in the publication" in line]
+        assert [
+            line
+            for line in opened.warnings
+            if "public.u is not streamed: it is not in the publication" in line
+        ]
         start = opened.oldest()
         db.execute("INSERT INTO u VALUES (1); INSERT INTO t VALUES (1)")
         assert [c["table"] for c in read_changes(opened, start, opened.current())] == ["public.t"]

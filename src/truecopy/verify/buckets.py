@@ -11,6 +11,7 @@ on each side; equal classes hold equal rows. Only rows of differing classes trav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, cast
@@ -62,19 +63,19 @@ def compare_by_buckets(
         return
     buckets = Buckets(digits, tuple(differing))
     find = _differing_rows if relations[0].key_width else _differing_keyless
-    differences = find(readers, buckets, options)
-    for at, table in enumerate(_batches(differences), start=1):
-        kinds = table.column("kind").to_pylist()
-        yield ChunkResult(
-            number,
-            at,
-            Digest(),
-            Digest(),
-            missing=kinds.count("missing"),
-            extra=kinds.count("extra"),
-            differing=kinds.count("differs"),
-            differences=to_bytes(table),
-        )
+    with find(readers, buckets, options) as differences:
+        for at, table in enumerate(_batches(differences), start=1):
+            kinds = table.column("kind").to_pylist()
+            yield ChunkResult(
+                number,
+                at,
+                Digest(),
+                Digest(),
+                missing=kinds.count("missing"),
+                extra=kinds.count("extra"),
+                differing=kinds.count("differs"),
+                differences=to_bytes(table),
+            )
 
 
 class _Side:
@@ -150,7 +151,10 @@ class _Side:
         return self._chunks
 
 
-def _differing_rows(readers: Sequence[_Side], buckets: Buckets, options: Options) -> DataFrame:
+@contextmanager
+def _differing_rows(
+    readers: Sequence[_Side], buckets: Buckets, options: Options
+) -> Iterator[DataFrame]:
     from pyspark.sql import functions as F
 
     relation = readers[0].relation
@@ -170,10 +174,19 @@ def _differing_rows(readers: Sequence[_Side], buckets: Buckets, options: Options
         sides[0].union(sides[1]).repartition(*[F.col(f"c{i}") for i in range(relation.key_width)])
     )
     judge_part = partial(_judge_part, relation, options.float_tolerance)
-    return together.mapInArrow(judge_part, _DIFFERENCE_DDL)
+    try:
+        yield together.mapInArrow(judge_part, _DIFFERENCE_DDL)
+    finally:
+        # The next comparison of the same classes has the same plan, for which Spark would take these keys.
+        keys.unpersist()
 
 
-def _differing_keyless(readers: Sequence[_Side], buckets: Buckets, options: Options) -> DataFrame:  # noqa: ARG001
+@contextmanager
+def _differing_keyless(
+    readers: Sequence[_Side],
+    buckets: Buckets,
+    options: Options,  # noqa: ARG001
+) -> Iterator[DataFrame]:
     """Rows without a key are counted as wholes: whatever is left over on a side is missing or extra."""
     from pyspark.sql import functions as F
 
@@ -192,7 +205,7 @@ def _differing_keyless(readers: Sequence[_Side], buckets: Buckets, options: Opti
     )
     nothing = F.lit(None).cast("array<string>")
     each = left.withColumn("_", F.explode(F.sequence(F.lit(1), F.abs("n"))))
-    return each.select(
+    yield each.select(
         F.when(F.col("n") > 0, "missing").otherwise("extra").alias("kind"),
         F.array().cast("array<string>").alias("key"),
         F.when(F.col("n") > 0, F.col("row")).otherwise(nothing).alias("source"),
