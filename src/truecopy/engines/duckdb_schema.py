@@ -82,6 +82,7 @@ def describe_table(
         rows=int(count),
         row_bytes=_row_bytes(fetch, dialect, name),
         engine="duckdb",
+        whole=True,
         primary=_primary(fetch, place),
         indexes=indexes,
         uncarried=uncarried,

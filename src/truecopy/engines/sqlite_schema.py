@@ -37,6 +37,7 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
         rows=count,
         row_bytes=row_bytes,
         engine="sqlite",
+        whole=True,
         primary=primary,
         indexes=indexes,
         numbered=primary if primary and _is_rowid(fetch, name) else (),
