@@ -136,6 +136,22 @@ def test_truncates_new_columns_and_rows_made_on_the_way(
     assert proof.verdict == "equal"
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_long_values_that_postgresql_leaves_out_of_its_log(
+    spark: SparkSession, postgres_db: Database, tmp_path: Path, form: str
+) -> None:
+    postgres_db.execute("CREATE TABLE docs (id int PRIMARY KEY, n numeric(30,2), body text)")
+    postgres_db.execute("ALTER TABLE docs ALTER body SET STORAGE EXTERNAL")
+    postgres_db.execute(
+        "INSERT INTO docs SELECT i, i / 4.0, repeat(i::text, 5000) FROM generate_series(1, 20) i"
+    )
+    asked = settings(postgres_db.url, url(tmp_path, form))
+    Transfer(asked).run(until_caught_up=True)
+    postgres_db.execute("UPDATE docs SET n = n + 1 WHERE id > 5")
+    Transfer(asked).run(until_caught_up=True)
+    assert rows(tmp_path, form, "docs", "id") == held(postgres_db, "docs")
+
+
 class Failing(Transfer):
     """The target fails when the first changes come, and is well again afterwards."""
 
@@ -190,6 +206,7 @@ def test_readers_see_only_states_that_the_source_had(
     since = len(steps(tmp_path, form))
     with moving(mariadb_db):
         for _ in range(2):
+            time.sleep(1)  # some transactions
             Transfer(asked).run(until_caught_up=True)
     states = steps(tmp_path, form)[since:]
     assert len(states) >= 2
