@@ -152,7 +152,11 @@ def test_breaking_a_rule_shows(broken: Broken, target: Target) -> None:
 
 def test_a_row_that_the_source_does_not_show_yet_would_be_a_false_alarm(target: Target) -> None:
     """The target rightly holds what the log has: comparing it with what can be read now is of no use."""
-    rules = {"verify": "inline", "has_faults": False, "delivery": "exactly-once"}
+    rules: dict[str, Any] = {
+        "verify": "inline",
+        "has_faults": False,
+        "delivery": "exactly-once",
+    }
     outcomes = [
         run_schedule(seed, replace(draw_case(seed), broken=broken, **rules), target)
         for broken in (Broken.UNSEEN_REVERIFIED, None)
