@@ -158,7 +158,10 @@ def _verdict(
 
 
 def _both(control: Result, test: Result, measure: Callable[[Result], T]) -> tuple[T, T]:
-    """Measures both sides at once: they are two engines, and each has a connection of its own."""
+    """Measures both sides, at once where each has a connection of its own."""
+    owners = [getattr(side, "owner", None) for side in (control, test)]
+    if owners[0] is owners[1]:
+        return measure(control), measure(test)
     with ThreadPoolExecutor(1) as executor:
         other = executor.submit(measure, test)
         mine = measure(control)

@@ -122,8 +122,9 @@ def function_names(tree: exp.Expr) -> set[str]:
 
 
 def target_of(tree: exp.Expr) -> exp.Table:
-    """The table that a statement writes."""
-    found = tree.this
+    """The one table that a statement writes or drops."""
+    dropped = tree.args.get("tables") if isinstance(tree, exp.Drop) else None
+    found = dropped[0] if dropped and len(dropped) == 1 else tree.this
     if isinstance(found, exp.Schema):
         found = found.this
     if not isinstance(found, exp.Table):

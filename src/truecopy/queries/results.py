@@ -58,7 +58,10 @@ class Asks(Protocol):
 
 
 class LiveResult:
-    """Rows in an engine: a scratch table, or the query itself."""
+    """Rows in an engine: a scratch table, or the query itself.
+
+    Results of the same owner share a connection: they are measured one after the other.
+    """
 
     own_shapes_only = False
 
@@ -70,7 +73,9 @@ class LiveResult:
         query: str,
         columns: Sequence[QueryColumn],
         seconds: float,
+        owner: object,
     ) -> None:
+        self.owner = owner
         self.dialect = dialect
         self.texts = texts
         self.query = query

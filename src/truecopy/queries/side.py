@@ -49,6 +49,7 @@ class Side:
         self._rewriter = rewriter
         self._session: QuerySession | None = None
         self._made: list[str] = []
+        self._teardown: list[str] = []  # what was found to be safe
         self._runs = 0
         self._stage = name
         self.sql = query.sql
@@ -89,7 +90,7 @@ class Side:
     def tear_down(self) -> None:
         """Drops what was made and runs the user's tear-down, whatever happened before."""
         try:
-            if self._made or self.query.teardown:
+            if self._made or self._teardown:
                 self._retried(self._clear)
         except QueryFailed:
             pass  # it is among the failures, and the next run sweeps what is left
@@ -101,17 +102,21 @@ class Side:
     def _clear(self, session: QuerySession) -> None:
         self._stage = f"{self.name} tear-down"
         with session.limited(self._settings.metadata_timeout):
-            for statement in self.query.teardown:
-                filled, _ = placed(session, statement, self._table)
-                require_scratch(session, filled, self._table)
-                session.run(filled, self._settings.timeout)
-            for name in self._made:
-                session.drop(name)
+            try:
+                for statement in self._teardown:
+                    session.run(statement, self._settings.timeout)
+            finally:
+                for name in self._made:
+                    session.drop(name)
 
     def _run(self, session: QuerySession, table: str) -> tuple[Rewritten, Outcome]:
         limit = self._settings.timeout
         self._stage = f"{self.name} set-up"
         session.make_scratch() if not self._settings.read_only else None
+        teardown = [placed(session, statement, self._table)[0] for statement in self.query.teardown]
+        for statement in teardown:
+            require_scratch(session, statement, self._table)
+        self._teardown = teardown
         for statement in self.query.setup:
             filled, names = placed(session, statement, self._table)
             require_scratch(session, filled, self._table)
@@ -145,6 +150,7 @@ class Side:
             query,
             columns,
             self._settings.checksum_timeout,
+            self,
         )
 
     def _retried(self, action: Callable[[QuerySession], T]) -> T:
