@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,8 +37,14 @@ def held_prefix(suite: str, ends: tuple[Endpoint, Endpoint], settings: Settings)
         yield f"tcq_{key}_"
 
 
+def name_of_run() -> str:
+    """What follows the prefix in one run: a statement that outlived its run must not meet its names."""
+    return f"{secrets.token_hex(3)}_"
+
+
 def sweep(session: QuerySession, prefix: str) -> list[str]:
     """Drops what an earlier run left behind; gives its names."""
+    session.end_orphans(prefix)
     found = session.scratch_tables(prefix)
     for name in found:
         session.drop(name)

@@ -22,7 +22,7 @@ from truecopy.queries.pool import Pool
 from truecopy.queries.query import Query, SideQuery
 from truecopy.queries.result import QueryResult, Skipped, Status, exit_code
 from truecopy.queries.retry import retried
-from truecopy.queries.scratch import held_prefix, sweep
+from truecopy.queries.scratch import held_prefix, name_of_run, sweep
 from truecopy.queries.settings import Settings
 from truecopy.queries.side import Side, is_definition
 from truecopy.queries.sinks import Sink
@@ -85,7 +85,7 @@ def run_queries(
         run = _Run(
             Ends(pools[0], pools[1], dialects),
             chosen_settings,
-            prefix,
+            prefix + name_of_run(),
             Bank(bank) if bank else None,
             all_sinks,
             listener,
@@ -108,6 +108,7 @@ def fill_bank(
         pool = Pool(end, chosen_settings.scratch[0], read_only=chosen_settings.read_only)
         stack.callback(pool.close)
         dialects, _ = _prepared((pool, pool), prefix, chosen_settings, control=True)
+        run_name = name_of_run()
         for at, query in enumerate(wanted):
             skip = skip_reason(query, (dialects[0], dialects[0]), chosen_settings)
             if skip is not None:
@@ -116,7 +117,14 @@ def fill_bank(
             text = query.control.overridden(chosen_settings.overrides[0])
             failures: list[Failure] = []
             side = Side(
-                "control", text, pool, chosen_settings, f"{prefix}b{at}", failures, policy, rewriter
+                "control",
+                text,
+                pool,
+                chosen_settings,
+                f"{prefix}{run_name}b{at}",
+                failures,
+                policy,
+                rewriter,
             )
             try:
                 result, rewritten = side.produce()

@@ -49,6 +49,7 @@ _PASSING = {1205, 1213, 1614, 3024, 1020}
 _TIME = {1317, 1969, 3024}
 _MEMORY = {1037, 1038, 1041, 1114, 3170}
 _REFUSED = {1044, 1142, 1143, 1227, 1054, 1370, 1049}
+_NO_SUCH_THREAD = 1094
 _NO_TABLE = {1146, 1051, 1932}
 
 
@@ -165,6 +166,19 @@ class MySQLQueries(QuerySession):
             (self.scratch[0], prefix, prefix),
         )
         return text_rows(found[0])
+
+    def end_orphans(self, prefix: str) -> None:
+        found, _ = self._ask(
+            "SELECT id FROM information_schema.processlist"
+            " WHERE id <> CONNECTION_ID() AND LOCATE(%s, info) > 0",
+            (prefix,),
+        )
+        for (number,) in found:
+            try:
+                self.execute(f"KILL {int(number):d}")
+            except pymysql.MySQLError as error:
+                if error.args[0] != _NO_SUCH_THREAD:
+                    raise
 
     def make_scratch(self) -> None:
         self.execute(f"CREATE DATABASE IF NOT EXISTS {self.quote(self.scratch[0])}")

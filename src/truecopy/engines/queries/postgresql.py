@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.shape import ListOf, QueryColumn, Scalar, Shape
 from truecopy.model.types import Decimal, Float, Type
 
+_ORPHAN_CHECKS, _ORPHAN_PAUSE_SECONDS = 200, 0.05
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';"
     " SET bytea_output = 'hex'; SET extra_float_digits = 1"
@@ -171,6 +173,18 @@ class PostgreSQLQueries(QuerySession):
             (self.scratch[0], prefix),
         )
         return text_rows(found.fetchall())
+
+    def end_orphans(self, prefix: str) -> None:
+        orphans = (
+            "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user"
+            " AND datname = current_database() AND state <> 'idle' AND strpos(query, %s) > 0"
+        )
+        self._connection.execute(f"SELECT pg_terminate_backend(pid) {orphans}", (prefix,))
+        for _ in range(_ORPHAN_CHECKS):  # they end in their own time, and might commit until then
+            left = self._connection.execute(f"SELECT count(*) {orphans}", (prefix,)).fetchone()
+            if not left or not left[0]:
+                return
+            time.sleep(_ORPHAN_PAUSE_SECONDS)
 
     def make_scratch(self) -> None:
         # `IF NOT EXISTS` asks for the right to make schemas even where it is there.

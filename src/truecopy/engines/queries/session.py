@@ -103,6 +103,13 @@ class QuerySession(ABC):
     def set(self, settings: Mapping[str, str]) -> None:
         """Settings of the session."""
 
+    def end_orphans(self, prefix: str) -> None:
+        """Ends statements about scratch tables of that prefix which outlived their client.
+
+        Engines that stop when their client goes have none.
+        """
+        del prefix
+
     def read_only(self) -> None:
         """Refuses every write from now on, where the engine can."""
         return
