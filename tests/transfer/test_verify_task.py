@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.program import truecopy as program
 from tests.servers import Database
 from tests.transfer.load import fill
@@ -37,6 +39,7 @@ verify: {inline: false}
 QUICK = Options(delay=1.0, settle_time=120.0)
 
 
+@pytest.mark.timeout(900)
 def test_a_running_task_is_equal_under_load_and_rogue_writes_are_found(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
