@@ -129,15 +129,20 @@ def visible_position(session: MySQL) -> str | None:
         if seen["binlog_snapshot_file"] == file and int(seen["binlog_snapshot_position"]) >= int(
             end
         ):
-            return logged
+            return _unless_waiting(session, logged)
         time.sleep(0.02)
     # Commits wait, or a file has just begun: to find the position of a place, the server reads the file.
     found, is_head = _snapshot_place(session)
     if not is_head:
-        return found.position
+        return found.position if found.position != logged else _unless_waiting(session, logged)
     time.sleep(_SETTLED_SECONDS)
     settled = _snapshot_place(session) == (found, True) and not _waiting_commits(session)
     return found.position if settled else ""
+
+
+def _unless_waiting(session: MySQL, logged: str) -> str:
+    """All of the log, if no commit waits: an event that a rotation adds later hides that one before it does."""
+    return "" if _waiting_commits(session) else logged
 
 
 def _snapshot_place(session: MySQL) -> tuple[LogPlace, bool]:
