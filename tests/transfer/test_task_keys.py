@@ -57,6 +57,7 @@ def test_cascades_are_refused_where_nobody_would_do_them() -> None:
         settings(cascades="target")
 
 
+@pytest.mark.slow
 def test_a_run_of_all_keys(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ QUICK = Options(delay=1.0, settle_time=120.0)
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_a_running_task_is_equal_under_load_and_rogue_writes_are_found(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
