@@ -124,10 +124,10 @@ class Applying:
         start, _ = self.starts[shard_of(part)]
         stands, _ = self.stands.get(part, (start, 0))
         if not contains(parse_position(start), parse_position(stands)):
-            changes = changes.filter(_is_behind(changes.column("position"), stands))
+            changes = changes.filter(is_behind(changes.column("position").combine_chunks(), stands))
         for table, position in self.copied_at.items():
             of_others = pc.not_equal(changes.column("table"), table)
-            behind = _is_behind(changes.column("position"), position)
+            behind = is_behind(changes.column("position").combine_chunks(), position)
             changes = changes.filter(pc.or_(of_others, behind))
         return changes
 
@@ -230,10 +230,10 @@ def run_all(target: Any, statements: Sequence[str], annotation: str) -> None:
             target.execute(Statement(comment(annotation) + statement))
 
 
-def _is_behind(positions: pa.ChunkedArray, stands: str) -> pa.Array:
+def is_behind(positions: pa.Array, stands: str) -> pa.Array:
     """Which positions come after one; a batch has few that differ, next to its changes."""
     known = parse_position(stands)
-    coded = pc.dictionary_encode(pa.concat_arrays(positions.chunks))
+    coded = pc.dictionary_encode(positions)
     behind = [not contains(known, parse_position(text)) for text in coded.dictionary.to_pylist()]
     return pc.take(pa.array(behind, pa.bool_()), coded.indices)
 

@@ -34,8 +34,10 @@ class PackedSource(ChangesSource):
     def name(cls) -> str:
         return "truecopy.packed_changes"
 
-    def schema(self) -> str:  # type: ignore[override]
-        return PACKED
+    def schema(self) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(PACKED)
 
     def streamReader(self, schema: StructType) -> PackedReader:  # noqa: N802, ARG002
         options = dict(self.options)

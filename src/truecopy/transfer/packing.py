@@ -34,9 +34,19 @@ SLICES = 64
 _GROUP = "shard", "table", "schema_id", "kind", "slice"
 SHARED = _GROUP[:-1]
 """Columns that changes which are packed together share: they are beside the bytes, not in them."""
-PACKED = (
-    "shard string, table string, schema_id string, kind string, slice int, commit_order long,"
-    " position string, committed_at long, left_out boolean, payload binary"
+PACKED = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("table", pa.string()),
+        ("schema_id", pa.string()),
+        ("kind", pa.string()),
+        ("slice", pa.int32()),
+        ("commit_order", pa.int64()),
+        ("position", pa.string()),
+        ("committed_at", pa.int64()),
+        ("left_out", pa.bool_()),
+        ("payload", pa.binary()),
+    ]
 )
 _ODD, _GOLDEN = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
@@ -141,8 +151,10 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 def pack(changes: DataFrame) -> DataFrame:
     """Packs rows of the change stream, or what a mapping has made of them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     work: Any = pack_batches
-    return changes.mapInArrow(work, PACKED)
+    return changes.mapInArrow(work, from_arrow_schema(PACKED))
 
 
 def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,7 +219,7 @@ def _packed(changes: pa.Table) -> pa.RecordBatch:
                 "payload": _bytes_of(inside.slice(start, end - start)),
             }
         )
-    return pa.RecordBatch.from_pylist(found, schema=_SCHEMA)
+    return pa.RecordBatch.from_pylist(found, schema=PACKED)
 
 
 def slices_of(changes: pa.Table) -> np.ndarray[Any, Any]:
@@ -256,19 +268,3 @@ def _bytes_of(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue().to_pybytes())
-
-
-_SCHEMA = pa.schema(
-    [
-        ("shard", pa.string()),
-        ("table", pa.string()),
-        ("schema_id", pa.string()),
-        ("kind", pa.string()),
-        ("slice", pa.int32()),
-        ("commit_order", pa.int64()),
-        ("position", pa.string()),
-        ("committed_at", pa.int64()),
-        ("left_out", pa.bool_()),
-        ("payload", pa.binary()),
-    ]
-)

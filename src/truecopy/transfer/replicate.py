@@ -21,7 +21,15 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.table import Table, TableName
-from truecopy.transfer.apply import EFFECTS, Applying, Place, as_effects, run_all, shard_of
+from truecopy.transfer.apply import (
+    EFFECTS,
+    Applying,
+    Place,
+    as_effects,
+    is_behind,
+    run_all,
+    shard_of,
+)
 from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
@@ -272,8 +280,11 @@ class Replication:
         }
 
     def _not_copied(self, rows: DataFrame) -> DataFrame:
-        copied_at = self._copied_ahead()
-        return rows.where(_news(copied_at)("table", "position")) if copied_at else rows
+        from pyspark.sql import functions as F
+
+        for table, position in self._copied_ahead().items():
+            rows = rows.where((F.col("table") != table) | _behind(position)("position"))
+        return rows
 
     def _effects(self, changes: Packed, facts: Sequence[Fact]) -> DataFrame:
         """Changes of the target's rows, packed."""
@@ -400,24 +411,15 @@ def _ends(facts: Sequence[Fact]) -> dict[str, Place]:
     return {fact.shard: (fact.position, fact.committed_at) for fact in ordered}
 
 
-def _news(ahead: Mapping[str, str]) -> Any:
-    """Whether a change is not in yet; only what is ahead of the batch, parts or tables, has any."""
+def _behind(position: str) -> Any:
+    """Whether a change comes after a position; for Spark."""
     from pyspark.sql.pandas.functions import arrow_udf
 
-    old = {part: parse_position(position) for part, position in ahead.items()}
-
-    def is_news(part: pa.Array, position: pa.Array) -> pa.Array:
-        known: dict[tuple[str, str], bool] = {}
-        found = []
-        for pair in zip(part.to_pylist(), position.to_pylist(), strict=True):
-            if pair not in known:
-                stands = old.get(pair[0])
-                known[pair] = stands is None or not contains(stands, parse_position(pair[1]))
-            found.append(known[pair])
-        return pa.array(found)
+    def behind(positions: pa.Array) -> pa.Array:
+        return is_behind(positions, position)
 
     make: Any = arrow_udf  # its overloads do not know functions of Arrow arrays by their hints
-    return make(is_news, "boolean")
+    return make(behind, "boolean")
 
 
 def _contains(a: str, b: str) -> bool:
