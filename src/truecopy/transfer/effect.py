@@ -28,7 +28,7 @@ def net_effect(changes: pa.Table) -> pa.Table:
     changes = changes.combine_chunks()
     order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
     whole = {name: changes.column(name).combine_chunks() for name in ("table", "key", "unchanged")}
-    rows = _identities(whole["table"], whole["key"])
+    rows = identities(whole["table"], whole["key"])
     last = np.zeros(rows.max(initial=-1) + 1, np.int64)
     last[rows[order]] = order  # of several for one row, the last stays
     told = changes.select(list(TOLD))
@@ -38,13 +38,13 @@ def net_effect(changes: pa.Table) -> pa.Table:
         return told.take(np.sort(last))
     others = np.setdiff1d(np.arange(len(last)), partial)
     history = order[np.isin(rows[order], partial)]
-    folded = _folded(told.take(history).to_pylist(), rows[history].tolist())
+    folded = fold(told.take(history).to_pylist(), rows[history].tolist())
     return pa.concat_tables(
-        [told.take(last[others]), pa.Table.from_pylist(folded, schema=told.schema)]
+        [told.take(last[others]), pa.Table.from_pylist(list(folded.values()), schema=told.schema)]
     )
 
 
-def _identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:
+def identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:
     """A number for each row of the target that a change speaks of."""
     widths = np.asarray(pc.fill_null(pc.list_value_length(keys), 0))
     found, used = np.zeros(len(keys), np.int64), 0
@@ -63,12 +63,12 @@ def _identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:
     return found
 
 
-def _folded(history: list[dict[str, Any]], rows: list[int]) -> list[dict[str, Any]]:
-    """All that happened to each of some rows, one change upon the other."""
+def fold(history: list[dict[str, Any]], rows: list[int]) -> dict[int, dict[str, Any]]:
+    """All that happened to each of some rows, one change upon the other, by the number of the row."""
     found: dict[int, dict[str, Any]] = {}
     for change, row in zip(history, rows, strict=True):
         found[row] = _upon(found[row], change) if row in found else change
-    return list(found.values())
+    return found
 
 
 def _upon(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
