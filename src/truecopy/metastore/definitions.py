@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 
-from sqlalchemy import Column, Engine, MetaData, String, Table, Text, create_engine, event, select
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy import Column, MetaData, String, Table, Text, select
+from sqlalchemy.exc import IntegrityError
 
+from truecopy.metastore.database import choose_metastore, open_metastore
 from truecopy.model.change import Definition
-from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.secret import Secret
-from truecopy.spark import state_folder
+from truecopy.model.errors import CannotFinish
+
+__all__ = ["Definitions", "choose_metastore"]
 
 _metadata = MetaData()
 _definition = Table(
@@ -37,22 +36,11 @@ _set = Table(
 )
 
 
-_WHERE = "TRUECOPY_METASTORE"
-
-
-def choose_metastore(url: Secret) -> None:
-    """Where definitions are kept from now on, by this process and those that it starts: streams are read in several.
-
-    What is passed on is where the secret is, not the secret.
-    """
-    os.environ[_WHERE] = url.reference
-
-
 class Definitions:
     """The store; by default a file in the state folder, which all streams of this machine share."""
 
     def __init__(self, url: str | None = None) -> None:
-        self._engine = _engine(url or _chosen() or f"sqlite:///{state_folder() / 'definitions.db'}")
+        self._engine = open_metastore(_metadata, "definitions.db", url)
         self._known: dict[str, Definition] = {}
 
     def remember(self, definitions: Iterable[Definition]) -> None:
@@ -101,39 +89,8 @@ class Definitions:
         return self._known[schema_id]
 
 
-def _chosen() -> str:
-    reference = os.environ.get(_WHERE)
-    return Secret(reference).reveal() if reference else ""
-
-
 def _not_here(name: str) -> CannotFinish:
     return CannotFinish(
         f"the definition {name} of a streamed row is not in the metastore:"
         " it was made with another state folder (TRUECOPY_STATE) or metastore"
     )
-
-
-@lru_cache
-def _engine(url: str) -> Engine:
-    try:
-        engine = create_engine(url)
-    except (ArgumentError, ImportError):
-        raise UsageError(
-            "metastore: not a URL that SQLAlchemy can open here; write for example"
-            " postgresql+psycopg://user:${PASSWORD}@host/state"
-        ) from None
-    if engine.dialect.name == "sqlite":
-
-        @event.listens_for(engine, "connect")
-        def configure(connection: object, _: object) -> None:
-            cursor = connection.cursor()  # type: ignore[attr-defined]
-            cursor.execute("PRAGMA journal_mode = WAL")
-            cursor.execute("PRAGMA busy_timeout = 20000")
-            cursor.close()
-
-    try:
-        _metadata.create_all(engine)
-    except SQLAlchemyError as error:
-        cause = str(error).splitlines()[0]
-        raise CannotFinish(f"the metastore cannot be used: {cause}") from None
-    return engine
