@@ -22,6 +22,7 @@ from truecopy.engines import (
     loading,
     mysql_create,
     mysql_load,
+    mysql_replica,
     mysql_rights,
     mysql_snapshot,
     mysql_wire,
@@ -105,6 +106,7 @@ class MySQL(RelationalSession):
     dialect: MySQLDialect
 
     transaction_start = ("SET foreign_key_checks = 0", "START TRANSACTION")
+    view_start = mysql_replica.VIEW
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -427,6 +429,13 @@ class MySQL(RelationalSession):
         if int(self.fetch(Statement(f"SELECT @@GLOBAL.{name}"))[0][0]):
             return []
         return [f"{self.endpoint} logs rows without their statements: SET GLOBAL {name} = ON"]
+
+    @property
+    def replicated_exactly(self) -> bool:
+        return self.is_mariadb
+
+    def replicated_position(self) -> str | None:
+        return mysql_replica.replicated_position(self)
 
     def lag_seconds(self) -> float | None:
         for command in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):

@@ -17,6 +17,7 @@ from truecopy.engines import (
     loading,
     postgresql_create,
     postgresql_load,
+    postgresql_replica,
     postgresql_snapshot,
 )
 from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
@@ -59,6 +60,8 @@ class PostgreSQL(RelationalSession):
     """A connection to PostgreSQL, in UTC and with UTF-8; values are bound by the client."""
 
     dialect: PostgreSQLDialect
+    view_start = postgresql_replica.VIEW
+    replicated_exactly = False
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -300,6 +303,9 @@ class PostgreSQL(RelationalSession):
         if int(version) >= 140_000:
             return []
         return [f"{self.endpoint} streams no messages before PostgreSQL 14, and so no annotation"]
+
+    def replicated_position(self) -> str | None:
+        return postgresql_replica.replicated_position(self)
 
     def lag_seconds(self) -> float | None:
         """Of a standby. One that streamed and lost its source is stopped: nobody knows its lag."""

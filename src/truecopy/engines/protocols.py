@@ -327,6 +327,31 @@ class Replicates(Protocol):
 
 
 @runtime_checkable
+class Views(Protocol):
+    """Reads several times from one state of all tables."""
+
+    def open_view(self) -> None:
+        """Opens a transaction in which nothing changes; it ends with `rollback`."""
+        ...
+
+    def rollback(self) -> None: ...
+
+
+@runtime_checkable
+class TellsReplicated(Protocol):
+    """May be a replica, and knows how far it has applied its source's log."""
+
+    @property
+    def replicated_exactly(self) -> bool:
+        """Whether the position that is told in a view is that of the view, and not a later one."""
+        ...
+
+    def replicated_position(self) -> str | None:
+        """The position of the source, of an open view where that can be told, else of now; None for no replica."""
+        ...
+
+
+@runtime_checkable
 class Advises(Protocol):
     """Says what stands in the way of a transfer, before it begins."""
 

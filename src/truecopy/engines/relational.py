@@ -69,6 +69,13 @@ class RelationalSession(ABC):
     transaction_start: tuple[str, ...] = ("BEGIN",)
     """What a script of statements starts each transaction with."""
 
+    view_start: tuple[str, ...] = ("BEGIN",)
+    """What opens a transaction whose reads all see one state."""
+
+    def open_view(self) -> None:
+        for line in self.view_start:
+            self.execute(Statement(line))
+
     def digest(self, relation: Relation, chunk: Chunk) -> Digest:
         if relation.deferred:
             return deferred.digest_of_table(self.fingerprints(relation, chunk))
