@@ -1,0 +1,1 @@
+"""Caches that follow a database: invalidation on the change stream, and reads through the cache."""

@@ -1,0 +1,407 @@
+"""A cache under random schedules: writers, replicas that lag, invalidators, readers, evictions, reshards, deaths.
+
+The code of readers, invalidators and floors is the real one; the database and the schedule are simulated. Each
+operation of a reader or an invalidator is a thread, of which only one runs at a time: it stops in front of every
+question to the cache or the database, and the schedule decides who goes on.
+
+What may go wrong between two steps:
+
+- *A token is evicted*, and a replica that lags answers a reader who finds nothing.
+- *The floor is evicted*, too, or alone, before or after a reader has looked at it.
+- *An invalidation comes* between a reader's look at the entry, its look at the floor, its query and its put; or its
+  two steps (the floor, the entry) lie on both sides of one of these.
+- *Two invalidators* are at different places; the one behind stores old tokens after the new ones were evicted, and
+  dies.
+- *An invalidator dies* in the middle of a batch, and starts again from an older checkpoint.
+- *An answer is newer than its token*: the log is ahead of the eye on it. What is evicted then must not be followed by
+  what is between the two.
+- *A reshard*: entries hold tokens of old shards, floors too; new shards' replicas lag behind the flip; a reader has
+  asked an old shard just before it; shards come back.
+- *Clocks* of shards differ, and commit times run backwards.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from truecopy.cache.entry import unpack
+from truecopy.cache.invalidation import ENTRY, Changed, Invalidator
+from truecopy.cache.readthrough import ReadThrough
+from truecopy.cache.store import Held, InProcess, Write
+from truecopy.client.answer import Answer, Of
+from truecopy.model.keyspace import keyspace_id, parse_key_range
+from truecopy.model.position import Comparison, SequencePosition
+from truecopy.model.token import EventToken, Origin, compare_tokens
+
+KEYS = tuple(f"k{number}" for number in range(4))
+TILINGS = (("-",), ("-80", "80-"), ("-40", "40-c0", "c0-"))
+_SECOND = 1_000_000
+
+
+class Killed(BaseException):
+    """The operation is given up where it stands."""
+
+
+class Operation(threading.Thread):
+    """Something that goes on step by step, when the schedule lets it."""
+
+    def __init__(self, work: Callable[[Operation], None]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._is_killed = False
+        self.is_over = False
+        self.failure: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        self._go.acquire()
+        try:
+            self._work(self)
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - told by whoever steps
+            self.failure = error
+        self.is_over = True
+        self._stopped.release()
+
+    def pause(self) -> None:
+        if self._is_killed:
+            raise Killed
+        self._stopped.release()
+        self._go.acquire()
+        if self._is_killed:
+            raise Killed
+
+    def step(self) -> None:
+        """Until it stops again."""
+        self._go.release()
+        self._stopped.acquire()
+        if self.failure:
+            raise self.failure
+
+    def kill(self) -> None:
+        self._is_killed = True
+        self.step()
+
+
+@dataclass(frozen=True)
+class Commit:
+    key: str
+    version: int
+    token: EventToken
+
+
+@dataclass
+class Shard:
+    name: str
+    skew: int
+    log: list[Commit] = field(default_factory=list)
+    replicas: list[int] = field(default_factory=lambda: [0, 0])
+    """How far each has applied the log; the primary has all of it."""
+    entered_at: int = 0
+    """Where a stream enters that has read the shards before it to their ends."""
+
+    def holds(self, key: str) -> bool:
+        return parse_key_range(self.name).contains(keyspace_id("hash", key))
+
+    def version(self, key: str, applied: int) -> int:
+        return max((one.version for one in self.log[:applied] if one.key == key), default=0)
+
+    def token(self, applied: int) -> EventToken:
+        if not applied:
+            return EventToken(0, self.name, SequencePosition(0))
+        return self.log[applied - 1].token
+
+    def commit(self, key: str, version: int, at: int, origin: Origin | None = None) -> None:
+        token = EventToken(at, self.name, SequencePosition(len(self.log) + 1), origin)
+        self.log.append(Commit(key, version, token))
+
+
+class World:
+    """The schedule and the verdict.
+
+    Args:
+        seed: Decides everything.
+        reader: The client; tests give wrong ones.
+        invalidator: Likewise.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        reader: type[ReadThrough] = ReadThrough,
+        invalidator: type[Invalidator] = Invalidator,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.cache = InProcess()
+        self._reader, self._invalidator = reader, invalidator
+        self.clock = 1_000_000 * _SECOND
+        self.shards = {"-": Shard("-", 0)}
+        self.serving: Sequence[str] = ("-",)
+        self.versions = dict.fromkeys(KEYS, 0)
+        self.invalidated = dict.fromkeys(KEYS, 0)
+        self.newest_put = dict.fromkeys(KEYS, 0)
+        self.operations: list[Operation] = []
+        self.invalidators = [Stream(self), Stream(self)]
+        self.flaws: list[str] = []
+        self.hits = self.puts = 0
+
+    def run(self, steps: int = 150) -> list[str]:
+        """What was wrong; empty when all was well."""
+        actions: list[tuple[Callable[[], None], int]] = [
+            (self._write, 6),
+            (self._replicate, 5),
+            (self._begin_read, 8),
+            (self._begin_invalidation, 6),
+            (self._step, 60),
+            (self._evict, 4),
+            (self._kill, 1),
+            (self._reshard, 1),
+        ]
+        names, weights = zip(*actions, strict=True)
+        for action in self.chance.choices(names, weights, k=steps):
+            action()
+        self._settle()
+        return self.flaws
+
+    # The database
+
+    def shard_of(self, key: str) -> Shard:
+        return next(s for n in self.serving if (s := self.shards[n]).holds(key))
+
+    def _write(self) -> None:
+        key = self.chance.choice(KEYS)
+        self.clock += self.chance.randrange(_SECOND // 4)
+        shard = self.shard_of(key)
+        self.versions[key] += 1
+        waited = self.chance.choice((0, 0, 0, 5 * _SECOND))
+        shard.commit(key, self.versions[key], self.clock + shard.skew - waited)
+
+    def _replicate(self) -> None:
+        shard = self.shards[self.chance.choice(list(self.shards))]
+        which = self.chance.randrange(len(shard.replicas))
+        end = len(shard.log)
+        shard.replicas[which] = min(end, shard.replicas[which] + self.chance.randrange(1, 4))
+
+    def _reshard(self) -> None:
+        """Copies and filtered replication have caught up when the new shards serve; their replicas have not."""
+        target = self.chance.choice([tiling for tiling in TILINGS if tiling != self.serving])
+        for name in target:
+            skew = self.chance.randrange(-_SECOND // 3, _SECOND // 3)
+            shard = self.shards.setdefault(name, Shard(name, skew))
+            if name in self.serving:
+                continue
+            moved = [
+                (number, source, commit)
+                for source in map(self.shards.__getitem__, self.serving)
+                for number, commit in enumerate(source.log)
+                if shard.holds(commit.key)
+                and commit.version > shard.version(commit.key, len(shard.log))
+                and source.version(commit.key, number) < commit.version
+            ]
+            for number, source, commit in sorted(moved, key=lambda one: one[0]):
+                origin = Origin(source.name, SequencePosition(number + 1))
+                shard.commit(commit.key, commit.version, commit.token.committed_at, origin)
+            shard.entered_at = len(shard.log)
+        self.serving = target
+
+    # What happens
+
+    def start(self, work: Callable[[Operation], None]) -> None:
+        self.operations.append(Operation(work))
+
+    def _begin_read(self) -> None:
+        key = self.chance.choice(KEYS)
+        self.start(lambda operation: self._read(operation, key))
+
+    def _read(self, operation: Operation, key: str) -> None:
+        known = self.invalidated[key]
+        pausing = Pausing(self, operation)
+        reader = self._reader(
+            pausing,
+            pausing,
+            make=lambda answer: answer.rows[0][0],
+            encode=lambda v: b"%d" % v,
+            decode=int,
+        )
+        got = reader.get(key, key)
+        if got.hit:
+            self.hits += 1
+            if got.value < known:
+                self.flaws.append(
+                    f"{key}: a hit gave {got.value} after {known} had been invalidated"
+                )
+
+    def note_put(self, key: str, version: int) -> None:
+        self.puts += 1
+        if version < self.newest_put[key]:
+            self.flaws.append(f"{key}: {version} was put after {self.newest_put[key]}")
+        self.newest_put[key] = max(version, self.newest_put[key])
+
+    def _begin_invalidation(self) -> None:
+        stream = self.chance.choice(self.invalidators)
+        if not stream.is_busy:
+            stream.is_busy = True
+            self.start(stream.advance)
+
+    def new_invalidator(self, operation: Operation) -> Invalidator:
+        return self._invalidator(Pausing(self, operation))
+
+    def _step(self) -> None:
+        if self.operations:
+            operation = self.chance.choice(self.operations)
+            operation.step()
+            self._drop_finished()
+
+    def _kill(self) -> None:
+        if self.operations:
+            self.chance.choice(self.operations).kill()
+            self._drop_finished()
+
+    def _drop_finished(self) -> None:
+        self.operations = [one for one in self.operations if not one.is_over]
+
+    def _evict(self) -> None:
+        held = list(self.cache._held)
+        if held:
+            self.cache._held.pop(self.chance.choice(held))
+
+    def _settle(self) -> None:
+        """One invalidator is gone for good; everything else goes on until nothing is left to do."""
+        while self.operations:
+            self._step()
+        (self.invalidators[self.chance.randrange(2)]).finish()
+        for key in KEYS:
+            (held,) = self.cache.get([ENTRY + key])
+            value = unpack(held.content).value if held else None
+            if value is not None and int(value) != self.versions[key]:
+                self.flaws.append(f"{key}: {int(value)} is cached, and it is {self.versions[key]}")
+
+
+class Stream:
+    """One invalidator: where it stands in each shard, and where its checkpoint does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._offsets: dict[str, int] = {"-": 0}
+        self._checkpoint = dict(self._offsets)
+        self.is_busy = False
+
+    def advance(self, operation: Operation, most: int = 3) -> None:
+        """A batch; a death in between leads back to the checkpoint."""
+        world = self._world
+        self.is_busy = True
+        try:
+            after, commits = self._next(most)
+            changes: list[Changed] = [(commit.key, commit.token) for commit in commits]
+            world.new_invalidator(operation).invalidate(changes)
+            for commit in commits:
+                world.invalidated[commit.key] = max(world.invalidated[commit.key], commit.version)
+            self._offsets = after
+            if world.chance.random() < 0.5:
+                self._checkpoint = dict(after)
+        except Killed:
+            self._offsets = dict(self._checkpoint)
+            raise
+        finally:
+            self.is_busy = False
+
+    def _next(self, most: int) -> tuple[dict[str, int], list[Commit]]:
+        """Shards that gave way are read to their ends, then the stream steps over to those that took their place."""
+        world, after = self._world, dict(self._offsets)
+        commits: list[Commit] = []
+        for name in list(after):
+            log = world.shards[name].log
+            some = log[after[name] : after[name] + most]
+            commits += some
+            after[name] += len(some)
+        left = [name for name in after if name not in world.serving]
+        if left and all(after[name] == len(world.shards[name].log) for name in left):
+            for name in left:
+                del after[name]
+            for name in world.serving:
+                if name not in after:
+                    at = world.shards[name].entered_at
+                    after[name] = max(at - world.chance.choice((0, 0, 3)), 0)
+        return after, commits
+
+    def finish(self) -> None:
+        world = self._world
+        while self._offsets != {name: len(world.shards[name].log) for name in world.serving}:
+            operation = Operation(lambda one: self.advance(one, 100))
+            while not operation.is_over:
+                operation.step()
+
+
+class Pausing:
+    """The cache and the database as one operation sees them: it stops in front of every question."""
+
+    def __init__(self, world: World, operation: Operation) -> None:
+        self._world = world
+        self._operation = operation
+
+    # The cache
+
+    def get(self, keys: Sequence[str]) -> list[Held | None]:
+        self._operation.pause()
+        return self._world.cache.get(keys)
+
+    def put(self, writes: Sequence[Write]) -> list[bool]:
+        done = []
+        for write in writes:  # each on its own
+            self._operation.pause()
+            (is_done,) = self._world.cache.put([write])
+            if is_done and write.key.startswith(ENTRY):
+                value = unpack(write.content).value
+                if value is not None:
+                    self._world.note_put(write.key.removeprefix(ENTRY), int(value))
+            done.append(is_done)
+        return done
+
+    def clear(self) -> None:
+        self._operation.pause()
+        self._world.cache.clear()
+
+    def close(self) -> None:
+        pass
+
+    # The database
+
+    def query(
+        self,
+        sql: str,
+        values: Sequence[object] = (),  # noqa: ARG002 - the key says it all
+        *,
+        of: Of | None = None,  # noqa: ARG002
+        include_token: bool = False,  # noqa: ARG002
+        compare_token: EventToken | None = None,
+    ) -> Answer:
+        self._operation.pause()
+        chance = self._world.chance
+        shard = self._world.shard_of(sql)
+        applied = chance.choice([len(shard.log), *shard.replicas])
+        behind = chance.choice((0, 0, 1, 2))
+        token, bound = shard.token(max(applied - behind, 0)), shard.token(applied)
+        version = shard.version(sql, applied)
+        self._operation.pause()
+        fresher = compare_token is not None and compare_tokens(token, compare_token) in (
+            Comparison.NEWER,
+            Comparison.SAME,
+        )
+        return Answer(("version",), [[version]], token, bound, fresher)
+
+    def end(self, shard: str) -> EventToken | None:
+        self._operation.pause()
+        if shard not in self._world.serving or self._world.chance.random() < 0.05:
+            return None
+        found = self._world.shards[shard].token(len(self._world.shards[shard].log))
+        self._operation.pause()
+        return EventToken(0, shard, found.position)
+
+    def serves(self, shard: str) -> bool:
+        self._operation.pause()
+        return shard in self._world.serving
