@@ -34,7 +34,7 @@ demo: setup ## See it find a wrong row, in a minute, without a database server
 ##@ Develop
 
 .PHONY: servers
-servers: ## Install MariaDB and PostgreSQL for the tests, where they are missing
+servers: ## Install MariaDB, PostgreSQL, Redis and memcached for the tests, where they are missing
 	@scripts/system-packages servers
 
 .PHONY: test
@@ -76,6 +76,7 @@ bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok
 	$(BIN)/python -m bench.stream
 	$(BIN)/python -m bench.transfer
 	$(BIN)/python -m bench.queries
+	$(BIN)/python -m bench.cache
 
 ##@ Publish
 

@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
+from truecopy.cli.cache import cache
 from truecopy.cli.check import check
 from truecopy.cli.cutover import cutover, switch_back
 from truecopy.cli.demo import demo
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command()(stream)
+app.command()(cache)
 app.command()(check)
 app.command()(run)
 app.command()(cutover)
