@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from truecopy.cli.progress import ERRORS, say
+from truecopy.cli.stream import engine_settings
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
@@ -111,8 +112,6 @@ def cache(
     truecopy cache shop-keyspace.yaml redis://cache1/0 --key-range -80 --checkpoint /var/lib/shop-cache \\
         --object 'orders=customer:{customer_id}' --object 'customers=customer:{id}'
     """
-    from truecopy.cli.stream import _settings
-
     if until not in ("current", "never"):
         raise UsageError("--until is current or never")
     chosen = _objects(objects)
@@ -123,7 +122,7 @@ def cache(
         key_range=parse_key_range(key_range),
         max_bytes=_BITE,
         wait=_TURN,
-        settings=_settings(set_ or []),
+        settings=engine_settings(set_ or []),
     )
     request = _keys_only(request, chosen)
     start = _start(from_)
@@ -162,8 +161,6 @@ def _start(text: str) -> str:
 
 def _keys_only(request: Request, objects: Objects) -> Request:
     """Keys are enough where the objects are addressed by parts of them."""
-    from dataclasses import replace
-
     from truecopy.cache.objects import needs_rows
     from truecopy.engines.protocols import Introspects
     from truecopy.engines.registry import connect

@@ -147,7 +147,7 @@ def stream(
         heartbeat=heartbeat,
         stop_on_reshard=stop_on_reshard,
         max_bytes=_BITE,
-        settings=_settings(set_ or []),
+        settings=engine_settings(set_ or []),
     )
     if drop:
         return _drop(request)
@@ -180,7 +180,8 @@ def stream(
     return 0
 
 
-def _settings(given: list[str]) -> dict[str, str]:
+def engine_settings(given: list[str]) -> dict[str, str]:
+    """What `--set` says."""
     settings = {}
     for pair in given:
         name, separator, value = pair.partition("=")
