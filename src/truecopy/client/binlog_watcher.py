@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from truecopy.engines.mysql import MySQL
-from truecopy.engines.mysql_snapshot import executed_set, open_on_mariadb
+from truecopy.engines.mysql_snapshot import executed_set, open_on_mariadb, visible_position
 from truecopy.model.change import ORIGIN_TABLE, Definition
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import Position, contains, parse_position
 from truecopy.model.table import TableName
 from truecopy.model.token import EventToken
@@ -25,6 +26,9 @@ from truecopy.stream.binlog.walk import Walk
 from truecopy.stream.binlog.wire import DEFAULT_SERVER_IDS, ConnectionLost, Pieces, dump
 
 RECONNECT_SECONDS = 0.5
+SETTLED_SECONDS = 1.0
+"""After so long a commit that does not wait for a replica can be seen."""
+
 _KEPT = 20_000
 
 Order = tuple[int, int]
@@ -33,13 +37,13 @@ Order = tuple[int, int]
 
 @dataclass(frozen=True)
 class Logged:
-    """A transaction of the log, by where it ends; `is_shown`: a visibility point, whatever the place says."""
+    """A transaction of the log, by where it ends; `seen_at`: when the watcher saw it."""
 
     order: Order
     position: str
     committed_at: int
     origin: Origin | None = None
-    is_shown: bool = False
+    seen_at: float = field(default_factory=time.monotonic)
 
     def token(self, shard: str) -> EventToken:
         position = parse_position(self.position)
@@ -47,6 +51,21 @@ class Logged:
             return EventToken(self.committed_at, shard, position)
         source = TokenOrigin(self.origin.shard, parse_position(self.origin.position))
         return EventToken(self.origin.committed_at, shard, position, source)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a snapshot shows, as far as the watcher can tell.
+
+    Attributes:
+        token: Of a transaction that it shows; None where none is known.
+        is_exact: It shows nothing after that.
+        settled: The last transaction before its place, which it shows if no commit waits for a replica.
+    """
+
+    token: EventToken | None = None
+    is_exact: bool = False
+    settled: EventToken | None = None
 
 
 class BinlogWatcher:
@@ -77,23 +96,40 @@ class BinlogWatcher:
             self._pieces.stop()
         self._thread.join(5)
 
-    def at(self, place: Order, wait: float) -> tuple[EventToken | None, bool]:
-        """The last transaction that a snapshot at this place shows, and whether that is known to be the last.
+    def at(self, place: Order, wait: float) -> Sight:
+        """What a snapshot at this place shows.
 
-        A file's head is no proof of what was logged before it: the transaction that fills a file is seen only after
-        the next one was begun.
+        A place is a proof only where a transaction ends. MariaDB begins a file, and adds events to it, before the
+        last transactions can be seen: a place behind such an event says nothing of them.
         """
         with self._news:
             is_reached = self._wait_for(place, wait)
-            if not self._logged:
-                return None, False
             at = bisect_right(self._logged, place, key=lambda one: one.order) - 1
-            found = self._logged[at] if at >= 0 else None
-            if found is None or not (found.is_shown or found.order[0] == place[0]):
-                return (self._shown and self._shown.token(self._shard)) or None, False
-            if self._shown is None or self._shown.order < found.order:
-                self._shown = found
-            return found.token(self._shard), is_reached
+            shown = self._shown if self._shown and self._shown.order <= place else None
+            if at < 0:
+                return Sight(self._token(shown))
+            found = self._logged[at]
+            if found.order == place:
+                if self._shown is None or self._shown.order < place:
+                    self._shown = found
+                return Sight(self._token(found), is_reached)
+            is_old = time.monotonic() - found.seen_at > SETTLED_SECONDS
+            return Sight(
+                self._token(shown),
+                settled=self._token(found) if is_old and is_reached else None,
+            )
+
+    def shows(self, token: EventToken) -> None:
+        """Somebody has seen everything up to this token."""
+        with self._news:
+            for logged in reversed(self._logged):
+                if self._token(logged) == token:
+                    if self._shown is None or self._shown.order < logged.order:
+                        self._shown = logged
+                    return
+
+    def _token(self, logged: Logged | None) -> EventToken | None:
+        return logged.token(self._shard) if logged else None
 
     def within(self, position: Position) -> EventToken | None:
         """The last transaction that a position contains, where the server says by it what can be seen."""
@@ -143,6 +179,7 @@ class BinlogWatcher:
                 self._pieces = pieces
                 walked = Walk(pieces, self._endpoint, start.position, server.name, verify=False)
                 fresh = [start]
+                self._shown = start
                 pieces.before_waiting = lambda: self._publish(walked, fresh)
                 self._watch(walked, fresh)
         finally:
@@ -153,11 +190,14 @@ class BinlogWatcher:
         """A visibility point."""
         with MySQL(self._endpoint) as session:
             if not session.is_mariadb:
-                return Logged((0, 0), executed_set(session), 0, is_shown=True), None
+                return Logged((0, 0), executed_set(session), 0), None
             found = open_on_mariadb(session)
             session.rollback()
+            shown = visible_position(session)
+        if not contains(parse_position(shown or ""), parse_position(found.position)):
+            raise CannotFinish(f"commits on {self._endpoint} wait for a replica")
         place = Place(found.file, found.offset, server.name)
-        return Logged(place.order, found.position, 0, is_shown=True), place
+        return Logged(place.order, found.position, 0), place
 
     def _publish(self, walked: Walk, fresh: list[Logged]) -> None:
         """Everything that has arrived was looked at."""

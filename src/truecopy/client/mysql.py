@@ -14,11 +14,12 @@ import pymysql
 from pymysql.converters import decoders
 
 from truecopy.client.answer import Answer
-from truecopy.client.binlog_watcher import BinlogWatcher, Order
+from truecopy.client.binlog_watcher import BinlogWatcher, Order, Sight
 from truecopy.client.connections import Connections
 from truecopy.engines.mysql import explain_error, open_connection
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.position import Position, parse_position
+from truecopy.model.token import EventToken
 from truecopy.stream.binlog.log import BinlogLog
 from truecopy.stream.binlog.place import file_number
 from truecopy.stream.binlog.server import Server
@@ -31,6 +32,7 @@ _START_SECONDS = 3.0
 _SNAPSHOT = (
     "SHOW STATUS WHERE Variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
 )
+_WAITING = "SHOW STATUS WHERE Variable_name = 'rpl_semi_sync_master_wait_sessions'"
 
 
 class MySQLServer:
@@ -74,21 +76,38 @@ class MySQLServer:
     def _at_snapshot(
         self, connection: Any, watcher: BinlogWatcher, sql: str, values: Sequence[object]
     ) -> Answer:
-        self._run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        self._run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         try:
-            status = dict(self._run(connection, _SNAPSHOT).rows)
-            place = {name.lower(): value for name, value in status.items()}
-            order = (
-                file_number(place["binlog_snapshot_file"]),
-                int(place["binlog_snapshot_position"]),
-            )
-            token, is_exact = watcher.at(order, _WATCHER_SECONDS)
+            place = self._open_snapshot(connection)
+            sight = watcher.at(place, _WATCHER_SECONDS)
+            if sight.settled is not None and not self._waits(connection):
+                # Nobody waits, so a snapshot that is opened now shows it, if nothing else has come.
+                self._run(connection, "ROLLBACK")
+                if self._open_snapshot(connection) == place:
+                    watcher.shows(sight.settled)
+                    sight = Sight(sight.settled, is_exact=True)
+                else:
+                    sight = Sight(sight.token)
             answer = self._run(connection, sql, values)
         finally:
             self._run(connection, "ROLLBACK")
-        bound = token if is_exact else watcher.after(order, 0)
-        return Answer(answer.columns, answer.rows, token, bound)
+        bound = sight.token if sight.is_exact else self._bound(watcher)
+        return Answer(answer.columns, answer.rows, sight.token, bound)
+
+    def _open_snapshot(self, connection: Any) -> Order:
+        """Where it is in the log."""
+        self._run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self._run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        place = {name.lower(): value for name, value in self._run(connection, _SNAPSHOT).rows}
+        return file_number(place["binlog_snapshot_file"]), int(place["binlog_snapshot_position"])
+
+    def _waits(self, connection: Any) -> bool:
+        return any(int(count) for _, count in self._run(connection, _WAITING).rows)
+
+    def _bound(self, watcher: BinlogWatcher) -> EventToken | None:
+        """Contains everything that was logged until now, and so everything that was seen."""
+        with self._end_lock:
+            end = self._server.end().order
+        return watcher.after(end, _WATCHER_SECONDS)
 
     def _after_executed(
         self, connection: Any, watcher: BinlogWatcher, sql: str, values: Sequence[object]
@@ -96,12 +115,9 @@ class MySQLServer:
         ((executed,),) = self._run(connection, "SELECT @@global.gtid_executed").rows
         token = watcher.within(parse_position(str(executed)))
         answer = self._run(connection, sql, values)
-        bound = watcher.after(self._end_of_log(), _WATCHER_SECONDS) if token else None
-        return Answer(answer.columns, answer.rows, token, bound)
-
-    def _end_of_log(self) -> Order:
-        with self._end_lock:
-            return self._server.end().order
+        return Answer(
+            answer.columns, answer.rows, token, self._bound(watcher) if token is not None else None
+        )
 
     def _watching(self) -> BinlogWatcher:
         with self._lock:
