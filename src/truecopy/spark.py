@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
@@ -88,6 +89,18 @@ def choose_settings(settings: Mapping[str, str]) -> None:
 def is_local(master: str) -> bool:
     """Whether executors are threads of this machine."""
     return master.startswith("local")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """A block whose failed jobs become one line each."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise explain_spark(error) from error
 
 
 def explain_spark(error: BaseException) -> TruecopyError:

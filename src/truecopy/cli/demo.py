@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.syntax import Syntax
 
 from truecopy.cli import shop
 from truecopy.cli.output import print_report
@@ -88,6 +87,8 @@ def _play(place: Path, out: Console, *, kept: bool) -> tuple[Report, Report]:
         if not isinstance(session, Writes):
             raise CannotFinish("the demo's target cannot be written to")
         write_repair(found, session, place / "repair.sql")
+        from rich.syntax import Syntax  # other commands need not wait for what it loads
+
         out.print(
             Syntax(
                 (place / "repair.sql").read_text("utf-8"),

@@ -19,7 +19,6 @@ from truecopy.model.token import (
     compare_tokens,
     parse_any,
 )
-from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.request import Request
 
 token_app = typer.Typer(
@@ -42,6 +41,10 @@ def now(
     json_: Json = False,
 ) -> int:
     """Print the token of the end of the log now: everything committed before is before it."""
+    from truecopy.stream.keyspace import (
+        KeyspaceStream,
+    )  # other commands need not wait for what it loads
+
     with KeyspaceStream(Request(endpoint, shard=shard)) as stream:
         position = stream.current().token()
     found = position if len(position.tokens) > 1 else position.tokens[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from truecopy.model.errors import UsageError
-from truecopy.spark import explain_spark, is_local, session
+from truecopy.spark import explained, is_local, session
 from truecopy.stream.changes import read_changes
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.request import Request
@@ -15,12 +15,10 @@ def write_parquet(
     request: Request, start: str, folder: Path, master: str | None, *, once: bool
 ) -> None:
     """Appends to a folder, by table and day; a checkpoint in it says where to go on."""
-    from pyspark.errors import PySparkException
-
     if master is not None and not is_local(master):
         _refuse_local_files(request)
     spark = session(master)
-    try:
+    with explained():
         writer = (
             read_changes(spark, request, start=start)
             .selectExpr("*", "date(committed_at) AS day")
@@ -35,8 +33,6 @@ def write_parquet(
             query.awaitTermination()
         finally:
             query.stop()
-    except PySparkException as error:
-        raise explain_spark(error) from error
 
 
 def _refuse_local_files(request: Request) -> None:

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from truecopy.model.errors import CannotFinish
 from truecopy.verify.certificate import certificate
@@ -19,6 +17,9 @@ from truecopy.verify.marks import Value, show_pair, show_value
 from truecopy.verify.options import Options
 from truecopy.verify.picture import MOST_CELLS, Picture, key_space
 from truecopy.verify.report import DIFFERENT, EQUAL, NOT_COMPARED, Report, TableReport
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MOST_ROWS = 200
 """Differing rows that are shown of one table."""
@@ -209,6 +210,8 @@ def _setting(value: object) -> str:
 
 @cache
 def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # most commands make no page
+
     environment = Environment(
         loader=PackageLoader("truecopy.verify"),
         autoescape=True,

@@ -1,34 +1,19 @@
-"""Running chunks: on Spark, or in this process where they are few; results come as they are made."""
+"""A chunk as a piece of work, and running such pieces in this process, where they are few."""
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
-import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from functools import partial
 
-from pyspark.accumulators import AccumulatorParam
-
-from truecopy import spark as spark_settings
-from truecopy.engines import pool
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 from truecopy.verify.compare import ChunkResult, compare_chunk
 from truecopy.verify.matching import Comparison
 from truecopy.verify.options import Options
 
-if TYPE_CHECKING:
-    from pyspark import Accumulator
-    from pyspark.sql import SparkSession
-
-TASKS_PER_JOB = 2000
 _ATTEMPTS = 3
-_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,18 +27,6 @@ class ChunkTask:
 
 
 Outcome = ChunkResult | TruecopyError
-Results = deque[Outcome]
-
-
-class _Channel(AccumulatorParam[Results]):
-    """Brings each task's results to the driver when the task ends, not when the job does."""
-
-    def zero(self, value: Results) -> Results:  # noqa: ARG002 - Spark's signature
-        return deque()
-
-    def addInPlace(self, value1: Results, value2: Results) -> Results:  # noqa: N802 - Spark's name
-        value1.extend(value2)
-        return value1
 
 
 def run_here(
@@ -61,82 +34,10 @@ def run_here(
 ) -> Iterator[ChunkResult]:
     """Runs chunks one after the other in this process."""
     for task in tasks:
-        yield _raise(_compare(comparisons, options, task))
+        yield result_of(compare_task(comparisons, options, task))
 
 
-def run_on_spark(
-    spark: SparkSession,
-    tasks: Sequence[ChunkTask],
-    comparisons: Sequence[Comparison],
-    options: Options,
-) -> Iterator[ChunkResult]:
-    """Runs each chunk as a Spark task. Closing the iterator cancels what is still running."""
-    parallel = options.connections or spark.sparkContext.defaultParallelism
-    # Fewer connections than cores: jobs of as many tasks as connections are allowed.
-    size = TASKS_PER_JOB if parallel >= spark.sparkContext.defaultParallelism else parallel
-    for at in range(0, len(tasks), size):
-        yield from _run_job(spark, tasks[at : at + size], comparisons, options)
-
-
-def _run_job(
-    spark: SparkSession,
-    tasks: Sequence[ChunkTask],
-    comparisons: Sequence[Comparison],
-    options: Options,
-) -> Iterator[ChunkResult]:
-    context = spark.sparkContext
-    channel = context.accumulator(deque(), _Channel())
-    results: Results = channel.value
-    # What executors need goes into the function, secrets included: it is sent to them over the
-    # wire, whereas the elements of the collection pass through a file.
-    work = partial(_compare_into, channel, list(comparisons), options)
-    group, failure = f"truecopy-{uuid.uuid4()}", list[BaseException]()
-
-    def run() -> None:
-        try:
-            context.setJobGroup(group, "truecopy verify", interruptOnCancel=True)
-            context.parallelize(list(tasks), len(tasks)).foreach(work)
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-            failure.append(error)
-
-    job = threading.Thread(target=run, name=group, daemon=True)
-    job.start()
-    try:
-        while job.is_alive() or results:
-            while results:
-                yield _raise(results.popleft())
-            job.join(_POLL_SECONDS)
-    finally:
-        if job.is_alive():
-            context.cancelJobGroup(group)
-            job.join(10)
-    if failure:
-        raise spark_settings.explain_spark(failure[0]) from failure[0]
-
-
-def _compare_into(
-    channel: Accumulator[Results],
-    comparisons: Sequence[Comparison],
-    options: Options,
-    task: ChunkTask,
-) -> None:
-    channel.add(deque([_compare(comparisons, options, task)]))
-    if options.connections:
-        pool.close_idle()  # the next chunk may go to another worker, whose connection counts, too
-    _spare_the_collector()
-
-
-@cache
-def _spare_the_collector() -> None:
-    """Takes what is loaded by now out of garbage collection, once per worker.
-
-    Spark's daemon collects after every task, which with these libraries costs more than a chunk.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def _compare(comparisons: Sequence[Comparison], options: Options, task: ChunkTask) -> Outcome:
+def compare_task(comparisons: Sequence[Comparison], options: Options, task: ChunkTask) -> Outcome:
     """Compares a chunk; a lost connection is tried again, and an error travels as a value."""
     compare: Callable[[], ChunkResult] = partial(
         compare_chunk,
@@ -158,7 +59,8 @@ def _compare(comparisons: Sequence[Comparison], options: Options, task: ChunkTas
     raise AssertionError("unreachable")
 
 
-def _raise(outcome: Outcome) -> ChunkResult:
+def result_of(outcome: Outcome) -> ChunkResult:
+    """The result; an error that travelled as a value is raised here."""
     if isinstance(outcome, TruecopyError):
         raise outcome
     return outcome

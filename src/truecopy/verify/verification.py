@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
 from truecopy import spark as spark_settings
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Digests, Introspects, Reads, Replicates, Session
@@ -281,10 +278,12 @@ class _Verification:
         if todo and small:
             yield from runner.run_here(todo, self.comparisons, self.options)
         elif todo:
-            yield from runner.run_on_spark(self._session(), todo, self.comparisons, self.options)
+            from truecopy.verify.spark_runner import run_on_spark  # small work does without Spark
+
+            yield from run_on_spark(self._session(), todo, self.comparisons, self.options)
         for number in framed:
             self.record.forget(number)
-            try:
+            with spark_settings.explained():
                 yield from compare_by_buckets(
                     self._session(),
                     self.comparisons[number],
@@ -292,8 +291,6 @@ class _Verification:
                     (self.source, self.target),
                     self.options,
                 )
-            except (Py4JError, PySparkException) as error:
-                raise spark_settings.explain_spark(error) from error
             yield ChunkResult(number, CLOSING, Digest(), Digest())
 
     def _session(self) -> SparkSession:

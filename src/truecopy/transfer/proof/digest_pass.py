@@ -24,6 +24,7 @@ from truecopy.verify.compare import ChunkResult
 from truecopy.verify.differences import from_arrow
 from truecopy.verify.matching import Comparison
 from truecopy.verify.options import Options
+from truecopy.verify.spark_runner import run_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ def compare_all(
     if spark is None or is_small:
         yield from runner.run_here(tasks, comparisons, options)
     else:
-        yield from runner.run_on_spark(spark, tasks, comparisons, options)
+        yield from run_on_spark(spark, tasks, comparisons, options)
     for number in whole:
         comparison = comparisons[number]
         if spark is None:
