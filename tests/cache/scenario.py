@@ -88,7 +88,6 @@ class Scenario:
             for invalidator in invalidators:
                 stack.enter_context(invalidator)
             writers = stack.enter_context(Writers(self.bank))
-            stack.enter_context(evictions(self.redis_url))
             readers += [Reader(self, number) for number in range(4)]
             for reader in readers:
                 stack.enter_context(reader)
@@ -99,7 +98,8 @@ class Scenario:
                     (0.75, self.bank.stop_replication),
                 ]
             )
-            self._until(operations, writers, readers, invalidators, steps)
+            with evictions(self.redis_url):
+                self._until(operations, writers, readers, invalidators, steps)
             for reader in readers:
                 reader.stop()
             writers.stop()
@@ -278,7 +278,7 @@ class Reader:
 
 
 @contextmanager
-def evictions(url: str, pause: float = 0.01) -> Iterator[None]:
+def evictions(url: str, pause: float = 0.03) -> Iterator[None]:
     """Keys go at random, and once in a while all of them."""
     stop = threading.Event()
     client = redis.Redis.from_url(url)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from truecopy.cache.entry import unpack
@@ -102,8 +102,6 @@ class Shard:
     log: list[Commit] = field(default_factory=list)
     replicas: list[int] = field(default_factory=lambda: [0, 0])
     """How far each has applied the log; the primary has all of it."""
-    entered_at: int = 0
-    """Where a stream enters that has read the shards before it to their ends."""
 
     def holds(self, key: str) -> bool:
         return parse_key_range(self.name).contains(keyspace_id("hash", key))
@@ -119,6 +117,19 @@ class Shard:
     def commit(self, key: str, version: int, at: int, origin: Origin | None = None) -> None:
         token = EventToken(at, self.name, SequencePosition(len(self.log) + 1), origin)
         self.log.append(Commit(key, version, token))
+
+
+@dataclass
+class Generation:
+    """The shards that serve at the same time.
+
+    Attributes:
+        entries: Where a stream enters their logs that has read those before them to their ends.
+        ends: Where their logs end, once they have given way.
+    """
+
+    entries: dict[str, int]
+    ends: dict[str, int] = field(default_factory=dict)
 
 
 class World:
@@ -141,7 +152,7 @@ class World:
         self._reader, self._invalidator = reader, invalidator
         self.clock = 1_000_000 * _SECOND
         self.shards = {"-": Shard("-", 0)}
-        self.serving: Sequence[str] = ("-",)
+        self.generations = [Generation({"-": 0})]
         self.versions = dict.fromkeys(KEYS, 0)
         self.invalidated = dict.fromkeys(KEYS, 0)
         self.newest_put = dict.fromkeys(KEYS, 0)
@@ -169,6 +180,10 @@ class World:
         return self.flaws
 
     # The database
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        return tuple(self.generations[-1].entries)
 
     def shard_of(self, key: str) -> Shard:
         return next(s for n in self.serving if (s := self.shards[n]).holds(key))
@@ -206,8 +221,9 @@ class World:
             for number, source, commit in sorted(moved, key=lambda one: one[0]):
                 origin = Origin(source.name, SequencePosition(number + 1))
                 shard.commit(commit.key, commit.version, commit.token.committed_at, origin)
-            shard.entered_at = len(shard.log)
-        self.serving = target
+        for name in self.serving:
+            self.generations[-1].ends[name] = len(self.shards[name].log)
+        self.generations.append(Generation({name: len(self.shards[name].log) for name in target}))
 
     # What happens
 
@@ -282,56 +298,61 @@ class World:
                 self.flaws.append(f"{key}: {int(value)} is cached, and it is {self.versions[key]}")
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream stands: in which generation, and in the logs of its shards."""
+
+    generation: int
+    offsets: Mapping[str, int]
+
+
 class Stream:
-    """One invalidator: where it stands in each shard, and where its checkpoint does."""
+    """One invalidator: where it stands, and where its checkpoint does."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._offsets: dict[str, int] = {"-": 0}
-        self._checkpoint = dict(self._offsets)
+        self._at = self._checkpoint = Standing(0, {"-": 0})
         self.is_busy = False
 
     def advance(self, operation: Operation, most: int = 3) -> None:
         """A batch; a death in between leads back to the checkpoint."""
         world = self._world
-        self.is_busy = True
         try:
             after, commits = self._next(most)
             changes: list[Changed] = [(commit.key, commit.token) for commit in commits]
             world.new_invalidator(operation).invalidate(changes)
             for commit in commits:
                 world.invalidated[commit.key] = max(world.invalidated[commit.key], commit.version)
-            self._offsets = after
+            self._at = after
             if world.chance.random() < 0.5:
-                self._checkpoint = dict(after)
+                self._checkpoint = after
         except Killed:
-            self._offsets = dict(self._checkpoint)
+            self._at = self._checkpoint
             raise
         finally:
             self.is_busy = False
 
-    def _next(self, most: int) -> tuple[dict[str, int], list[Commit]]:
-        """Shards that gave way are read to their ends, then the stream steps over to those that took their place."""
-        world, after = self._world, dict(self._offsets)
+    def _next(self, most: int) -> tuple[Standing, list[Commit]]:
+        """Shards that gave way are read to their ends; then the stream steps over to those that took their place."""
+        world, offsets = self._world, dict(self._at.offsets)
+        generation = world.generations[self._at.generation]
         commits: list[Commit] = []
-        for name in list(after):
+        for name, at in offsets.items():
             log = world.shards[name].log
-            some = log[after[name] : after[name] + most]
-            commits += some
-            after[name] += len(some)
-        left = [name for name in after if name not in world.serving]
-        if left and all(after[name] == len(world.shards[name].log) for name in left):
-            for name in left:
-                del after[name]
-            for name in world.serving:
-                if name not in after:
-                    at = world.shards[name].entered_at
-                    after[name] = max(at - world.chance.choice((0, 0, 3)), 0)
-        return after, commits
+            offsets[name] = min(at + most, generation.ends.get(name, len(log)))
+            commits += log[at : offsets[name]]
+        if offsets != generation.ends:
+            return Standing(self._at.generation, offsets), commits
+        entries = {
+            name: offsets[name] if name in offsets else max(at - world.chance.choice((0, 0, 3)), 0)
+            for name, at in world.generations[self._at.generation + 1].entries.items()
+        }
+        return Standing(self._at.generation + 1, entries), commits
 
     def finish(self) -> None:
         world = self._world
-        while self._offsets != {name: len(world.shards[name].log) for name in world.serving}:
+        ends = {name: len(world.shards[name].log) for name in world.serving}
+        while self._at != Standing(len(world.generations) - 1, ends):
             operation = Operation(lambda one: self.advance(one, 100))
             while not operation.is_over:
                 operation.step()

@@ -61,8 +61,8 @@ def test_an_answer_shows_everything_up_to_its_token(
 ) -> None:
     url, execute = shop
     assert callable(execute)
-    work = {"work": str(tmp_path / "work")} if url.startswith("postgresql") else {}
-    request = Request(url, shard="shop", settings=work)
+    settings = {"postgresql": {"work": str(tmp_path / "work")}, "sqlite": {"keep_log": "true"}}
+    request = Request(url, shard="shop", settings=settings.get(url.partition(":")[0], {}))
     with Following(request, "current", "current") as following:
         start = following.offset.token()
     with truecopy.client.connect(url, shard="shop") as client:
