@@ -76,6 +76,7 @@ bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok
 	$(BIN)/python -m bench.stream
 	$(BIN)/python -m bench.transfer
 	$(BIN)/python -m bench.queries
+	$(BIN)/python -m bench.changelog
 	$(BIN)/python -m bench.cache
 
 ##@ Publish

@@ -1,0 +1,143 @@
+"""The files of events: their columns, and how executors write them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from truecopy.changelog.store import EventFile, event_name
+from truecopy.engines.lake_tables import make_durable
+from truecopy.model.change import CHANGE_SCHEMA, TRUNCATE
+from truecopy.model.position import contains, parse_position
+from truecopy.model.token import parse_origin
+from truecopy.stream.log import Part
+
+EVENT_SCHEMA = pa.schema(
+    [
+        *(one for one in CHANGE_SCHEMA if one.name != "table"),
+        pa.field("batch", pa.int64()),
+        pa.field("era", pa.int32()),
+    ]
+)
+"""The columns of the stream, with `batch`, the log's own number that orders events of different batches, and `era`, the
+number of the shard's time of serving; `table` is a folder's name."""
+
+_MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
+"""What a worker gathers before it writes."""
+
+
+@dataclass(frozen=True)
+class WritingEvents:
+    """What executors need to write the events of a batch; plain values.
+
+    Attributes:
+        parts: Of the source's logs, one for each task.
+        eras: The number of each shard's era.
+        reached: The last position of each shard that was read before: what came from there comes twice.
+    """
+
+    staged: str
+    batch: int
+    parts: Sequence[Part]
+    eras: Mapping[str, int]
+    reached: Mapping[str, str]
+
+    def __call__(self, number: int) -> Iterator[EventFile]:
+        """Writes the events of one part; gives the files."""
+        gathered = Gathered(self, number)
+        for batch in self.parts[number].read():
+            news = without_known(batch, self.reached)
+            if news.num_rows:
+                yield from gathered.take(news)
+        yield from gathered.end()
+
+
+class Gathered:
+    """Events of one part that wait to be written."""
+
+    def __init__(self, writing: WritingEvents, number: int) -> None:
+        self._writing = writing
+        self._stem = f"{writing.batch:010d}-{number:04d}"
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = self._files = 0
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[EventFile]:
+        self._waiting.append(batch)
+        self._rows, self._bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
+        if self._rows >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            yield from self.end()
+
+    def end(self) -> Iterator[EventFile]:
+        if not self._waiting:
+            return
+        events = self._as_events(pa.Table.from_batches(self._waiting))
+        self._waiting, self._rows, self._bytes = [], 0, 0
+        days = pc.cast(events.column("committed_at"), pa.date32())
+        events = events.append_column("day", days)
+        for table in pc.unique(events.column("table")).to_pylist():
+            of_table = events.filter(pc.equal(events.column("table"), table))
+            for day in pc.unique(of_table.column("day")).to_pylist():
+                is_it = (
+                    pc.is_null(of_table.column("day"))
+                    if day is None
+                    else pc.equal(of_table.column("day"), day)
+                )
+                yield self._written(table, day, of_table.filter(is_it))
+
+    def _as_events(self, changes: pa.Table) -> pa.Table:
+        shards = changes.column("shard").combine_chunks().dictionary_encode()
+        numbers = [self._writing.eras[name] for name in shards.dictionary.to_pylist()]
+        eras = pc.take(pa.array(numbers, pa.int32()), shards.indices)
+        batches = pa.repeat(pa.scalar(self._writing.batch, pa.int64()), changes.num_rows)
+        return changes.append_column("batch", batches).append_column("era", eras)
+
+    def _written(self, table: str, day: object, events: pa.Table) -> EventFile:
+        staged = Path(self._writing.staged) / f"{uuid.uuid4().hex}.parquet"
+        size = write_events(events.select(EVENT_SCHEMA.names), staged)
+        self._files += 1
+        name = event_name(table, day, f"{self._stem}-{self._files:04d}")  # type: ignore[arg-type]
+        left_out = pc.max(pc.list_value_length(events.column("unchanged"))).as_py() or 0
+        kinds = events.column("kind")
+        return EventFile(
+            name,
+            table,
+            name.split("/")[1].removeprefix("day="),
+            self._writing.batch,
+            self._writing.batch,
+            events.num_rows,
+            size,
+            left_out > 0,
+            int(pc.sum(pc.equal(kinds, TRUNCATE)).as_py() or 0),
+            tuple(sorted(filter(None, pc.unique(events.column("schema_id")).to_pylist()))),
+            staged.name,
+        )
+
+
+def write_events(events: pa.Table, path: Path) -> int:
+    """Writes a file that survives a power cut; gives its size."""
+    pq.write_table(events.cast(EVENT_SCHEMA), path, compression="zstd")
+    make_durable(path)
+    return path.stat().st_size
+
+
+def without_known(batch: pa.RecordBatch, reached: Mapping[str, str]) -> pa.RecordBatch:
+    """Without events that filtered replication brought, and that were read before where they came from."""
+    origins = batch.column("origin")
+    if origins.null_count == len(origins):
+        return batch
+    coded = pc.dictionary_encode(origins)
+    known = [_is_known(text, reached) for text in coded.dictionary.to_pylist()]
+    is_known = pc.fill_null(pc.take(pa.array(known, pa.bool_()), coded.indices), False)
+    return batch.filter(pc.invert(is_known))
+
+
+def _is_known(text: str, reached: Mapping[str, str]) -> bool:
+    origin = parse_origin(text)
+    position = reached.get(origin.shard)
+    return position is not None and contains(parse_position(position), origin.position)

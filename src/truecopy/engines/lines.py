@@ -1,0 +1,69 @@
+"""Lines that are kept in a target: statements written once for every engine, in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from truecopy.engines.protocols import Statement
+from truecopy.model.errors import TruecopyError
+
+
+class Keeps(Protocol):
+    """A session of a target that can hold lines: it runs statements in transactions."""
+
+    dialect: Any
+
+    def fetch(self, statement: Statement) -> list[tuple[Any, ...]]: ...
+    def execute(self, statement: Statement) -> int: ...
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+
+@contextmanager
+def transaction(target: Any) -> Iterator[None]:
+    """A transaction of the target, rolled back where something fails."""
+    target.begin()
+    try:
+        yield
+    except BaseException:
+        with suppress(TruecopyError):
+            target.rollback()
+        raise
+    target.commit()
+
+
+class Lines:
+    """Statements through one session, with `?` for values whatever the engine."""
+
+    def __init__(self, session: Keeps) -> None:
+        self._session = session
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with transaction(self._session):
+            yield
+
+    def create(self, statements: Sequence[str]) -> None:
+        """Makes tables that are missing, each for itself: most engines commit that at once anyhow."""
+        for statement in statements:
+            with self.transaction():
+                self.execute(statement)
+
+    def execute(self, sql: str, *values: object) -> int:
+        """Inside a transaction; gives how many lines it changed."""
+        return self._session.execute(self._statement(sql, values))
+
+    def fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Inside a transaction, or where it does not matter of which moment the lines are."""
+        return self._session.fetch(self._statement(sql, values))
+
+    def look(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """A question alone."""
+        with self.transaction():
+            return self.fetch(sql, *values)
+
+    def _statement(self, sql: str, values: tuple[object, ...]) -> Statement:
+        return Statement(sql.replace("?", self._session.dialect.placeholder), values)

@@ -1,0 +1,125 @@
+"""A log of a keyspace through a split and a merge: every event once, and tables at points on both sides."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.changelog.recorded import recording, wait_until, wait_until_ready
+from tests.servers import MariaDB, Server
+from tests.stream.resharding import KeyspaceOnServers, Writers
+from truecopy.changelog.reading import read_log
+from truecopy.changelog.restore import restore
+from truecopy.changelog.store import Store
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.request import Request
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHARDS = ("-80", "80-", "-40", "40-80", "-")
+
+
+@pytest.fixture
+def bank(
+    mariadb_server: Server, second_mariadb_server: Server, tmp_path: Path
+) -> Iterator[KeyspaceOnServers]:
+    """Shards that follow upon each other are on servers of their own, since a log is of a server."""
+    name = f"bank_{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        third = stack.enter_context(MariaDB("--innodb-log-file-size=4M", buffer_pool="16M"))
+        homes = dict(
+            zip(
+                SHARDS,
+                (
+                    mariadb_server,
+                    mariadb_server,
+                    second_mariadb_server,
+                    second_mariadb_server,
+                    third,
+                ),
+                strict=True,
+            )
+        )
+        databases = {
+            shard: server.create_database(f"{name}_{number}")
+            for number, (shard, server) in enumerate(homes.items())
+        }
+        with KeyspaceOnServers(tmp_path / "bank.yaml", databases, ("-80", "80-")) as keyspace:
+            yield keyspace
+        for database in databases.values():
+            database.server.drop_database(database.name)
+
+
+def reshard(bank: KeyspaceOnServers, writers: Writers, serving: Sequence[str]) -> None:
+    """As an operator does it."""
+    with writers.stopped():
+        bank.replicate(bank.serving, [name for name in serving if name not in bank.serving])
+    writers.wait_for(80)
+    with writers.stopped():
+        bank.catch_up()
+        bank.serve(serving)
+    writers.wait_for(80)
+    bank.stop_replication()
+
+
+def stand(
+    bank: KeyspaceOnServers, writers: Writers, request: Request
+) -> tuple[str, dict[int, int]]:
+    """Where the keyspace stands while nobody writes, and its rows."""
+    with writers.stopped(), KeyspaceStream(request) as stream:
+        return str(stream.current().token()), bank.rows()
+
+
+def restored(log: Path, token: str, path: Path) -> dict[int, int]:
+    path.touch()
+    restore(log, "account", token, f"sqlite:///{path}")
+    with sqlite3.connect(path) as connection:
+        return dict(connection.execute("SELECT id, n FROM account").fetchall())
+
+
+@pytest.mark.timeout(600)
+def test_a_log_through_reshards(
+    spark: SparkSession, bank: KeyspaceOnServers, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    request = Request(str(bank.file), wait=0.1, max_bytes=64 << 10)
+    points = []
+    with Writers(bank) as writers, recording(request, log):
+        writers.wait_for(50)
+        wait_until_ready(log)
+        with writers.stopped():
+            committed_before = set(writers.committed)
+        writers.wait_for(80)
+        points.append(stand(bank, writers, request))
+        reshard(bank, writers, ("-40", "40-80", "80-"))
+        points.append(stand(bank, writers, request))
+        reshard(bank, writers, ("-",))
+        with Store.open(log) as store:
+            wait_until(lambda: set(store.end_of(store.last).marks) == {"-"})
+        writers.wait_for(80)
+        writers.stop()
+        points.append(stand(bank, writers, request))
+        between = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+        time.sleep(5)
+    events = read_log(spark, log).where("`table` = 'account'").collect()
+    numbers = [
+        (
+            int(row["key"][0]),
+            -int(row["before"][1]) if row["kind"] == "delete" else int(row["after"][1]),
+        )
+        for row in events
+    ]
+    assert len(numbers) == len(set(numbers)), "an event came twice"
+    assert writers.committed - committed_before <= set(numbers)
+    for number, (token, rows) in enumerate(points):
+        assert restored(log, token, tmp_path / f"{number}.db") == rows
+    assert restored(log, between, tmp_path / "time.db") == points[-1][1]
+    assert restored(log, "current", tmp_path / "now.db") == points[-1][1]
