@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
 from truecopy.cli.cache import cache
+from truecopy.cli.changelog import changelog_app
 from truecopy.cli.check import check
 from truecopy.cli.cutover import cutover, switch_back
 from truecopy.cli.demo import demo
@@ -49,6 +50,7 @@ app.command()(pause)
 app.command()(resume)
 app.command()(throttle)
 app.command()(demo)
+app.add_typer(changelog_app)
 app.add_typer(queries_app)
 app.add_typer(token_app)
 app.add_typer(task_app)
