@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ import redis
 
 import truecopy.client
 from tests.servers import Server
-from tests.stream.resharding import IDS, KeyspaceOnServers, Write, Writers
+from tests.stream.resharding import IDS, KeyspaceOnServers, Write, Writers, wait_until
 from truecopy.cache.entry import unpack
 from truecopy.cache.invalidation import ENTRY
 from truecopy.cache.objects import object_key
@@ -42,6 +42,10 @@ _KILL_SECONDS = 4.0
 
 Hit = tuple[int, int | None]
 """A row's id, and the number that it had in the cache; None where it was not there."""
+
+
+Step = tuple[float, Callable[[], None]]
+"""After which part of the operations something happens."""
 
 
 @dataclass
@@ -87,14 +91,18 @@ class Scenario:
             invalidators = [Invalidating(self, number) for number in range(2)]
             for invalidator in invalidators:
                 stack.enter_context(invalidator)
+            wait_until(lambda: all(one.is_at_work for one in invalidators), 60)
             writers = stack.enter_context(Writers(self.bank))
             readers += [Reader(self, number) for number in range(4)]
             for reader in readers:
                 stack.enter_context(reader)
-            steps = iter(
+            steps: Iterator[Step] = iter(
                 [
+                    (0.2, invalidators[0].kill_and_restart),
                     (0.35, lambda: self._prepare(writers)),
+                    (0.45, invalidators[1].kill_and_restart),
                     (0.55, lambda: self._flip(writers)),
+                    (0.65, invalidators[0].kill_and_restart),
                     (0.75, self.bank.stop_replication),
                 ]
             )
@@ -116,19 +124,23 @@ class Scenario:
         writers: Writers,
         readers: Sequence[Reader],
         invalidators: Sequence[Invalidating],
-        steps: Iterator[tuple[float, object]],
+        steps: Iterator[Step],
     ) -> None:
         step = next(steps, None)
         killed_at = time.monotonic()
         while (done := _done(writers, readers)) < operations or step is not None:
             if step is not None and done >= step[0] * operations:
-                step[1]()  # type: ignore[operator]
+                step[1]()
                 step = next(steps, None)
             if time.monotonic() - killed_at > _KILL_SECONDS:
-                self.chance.choice(invalidators).kill_and_restart()
-                killed_at = time.monotonic()
-            for one in (*readers, *invalidators):
-                one.check()
+                victim = self.chance.choice(invalidators)
+                if victim.is_at_work:
+                    victim.kill_and_restart()
+                    killed_at = time.monotonic()
+            for reader in readers:
+                reader.check()
+            for invalidator in invalidators:
+                invalidator.check()
             assert not writers.failures, writers.failures
             time.sleep(0.02)
 
@@ -192,7 +204,14 @@ class Invalidating:
     def __exit__(self, *_: object) -> None:
         self._kill()
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has got somewhere since it was started."""
+        file = self._checkpoint / "position"
+        return file.exists() and file.stat().st_mtime > self._started_at
+
     def _start(self) -> None:
+        self._started_at = time.time()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, env=self._environment, stdout=log, stderr=log
@@ -204,6 +223,7 @@ class Invalidating:
             self._process.wait()
 
     def kill_and_restart(self) -> None:
+        wait_until(lambda: self.is_at_work, 60)
         self._kill()
         self._start()
 
@@ -231,7 +251,7 @@ class Reader:
     def __init__(self, scenario: Scenario, number: int) -> None:
         self._scenario = scenario
         self._chance = random.Random(number)
-        self._is_stopping = False
+        self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"reader {number}")
         self.hits: list[Hit] = []
@@ -245,7 +265,7 @@ class Reader:
         self.stop()
 
     def stop(self) -> None:
-        self._is_stopping = True
+        self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), "a reader hangs"
 
@@ -256,11 +276,11 @@ class Reader:
     def _run(self) -> None:
         cache = open_cache(self._scenario.redis_url)
         try:
-            while not self._is_stopping:
+            while not self._stop.is_set():
                 with truecopy.client.connect(str(self._scenario.bank.file)) as client:
                     reader = self._scenario.reader(client, cache)
                     for _ in range(self._chance.randrange(500, 3000)):
-                        if self._is_stopping:
+                        if self._stop.is_set():
                             break
                         self._read(reader)
         except BaseException as error:  # noqa: BLE001 - told by whoever checks

@@ -96,6 +96,8 @@ class Following:
     ) -> None:
         """Until `stop` is set, or until everything is done that was committed when this was called."""
         limit = self._stream.current() if until_current else None
+        # At once: a start that is looked for again later may be another one, or out of reach.
+        self._save()
         saved_at = time.monotonic()
         while not (stop and stop.is_set()):
             if limit is not None and self._stream.has_reached(self.offset, limit):

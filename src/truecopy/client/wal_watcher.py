@@ -99,7 +99,9 @@ class WalWatcher:
                 if not snapshot.running and self._passed:
                     end = max(min(self._passed, lsn), last.end if last else 0)
                     return EventToken(last.at if last else 0, self._shard, PostgreSQLPosition(end))
-            return last and EventToken(last.at, self._shard, PostgreSQLPosition(last.end))
+            if last is None:
+                return None
+            return EventToken(last.at, self._shard, PostgreSQLPosition(last.end))
 
     def wait_until_ready(self, wait: float) -> None:
         """Until it knows where it stands, once."""
