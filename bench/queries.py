@@ -1,6 +1,6 @@
 """What query verification costs: over the bare queries, and before anything runs.
 
-    python -m bench.queries [--json] [--scale N] [--queries N]
+    python -m bench.queries [--json] [--scale N] [--queries N] [--pair CONTROL-TEST]
 
 What the figures mean and what they should be: docs/benchmarks.md
 """
@@ -20,7 +20,7 @@ if not __package__:  # run by its path
 from bench.figures import Figure, at_most, print_figures
 from bench.timing import seconds_of, side_by_side
 from tests.queries.tpch.data import fill_server, make_duckdb, make_parquet
-from tests.servers import PostgreSQL
+from tests.servers import MariaDB, PostgreSQL
 from truecopy.engines.queries.session import open_session
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.queries.filters import skip_reason
@@ -30,11 +30,19 @@ from truecopy.queries.rewrite import rewrite
 from truecopy.queries.settings import Settings
 from truecopy.queries.suite import run_queries
 
+TABLES = ("customer", "orders", "lineitem")
 LARGE = {
     "orders": "SELECT * FROM orders",
-    "prices": "SELECT l_orderkey, l_linenumber, l_extendedprice * (1 - l_discount) AS price FROM lineitem",
+    "prices": "SELECT l_orderkey, l_linenumber, l_extendedprice * (1 - l_discount) AS price FROM lineitem"
+    " WHERE l_shipdate < DATE '1994-01-01'",
     "joined": "SELECT o_orderkey, o_orderdate, c_name FROM orders JOIN customer ON c_custkey = o_custkey",
 }
+PAIRS = (
+    ("mariadb", "postgresql"),
+    ("postgresql", "postgresql"),
+    ("postgresql", "duckdb"),
+    ("duckdb", "duckdb"),
+)
 
 
 def main() -> None:
@@ -45,16 +53,46 @@ def main() -> None:
         "--scale", type=float, default=1.0, metavar="N", help="of TPC-H, default: 1"
     )
     parser.add_argument("--queries", type=int, default=10_000, metavar="N", help="default: 10,000")
+    parser.add_argument(
+        "--pair", action="append", metavar="CONTROL-TEST", help="of engines, default: all"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args()
+    pairs = [tuple(pair.split("-")) for pair in chosen.pair or ()] or PAIRS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        parquet = make_parquet(folder / "parquet", chosen.scale)
-        duck = f"duckdb:///{make_duckdb(parquet, folder / 'tpch.duckdb')}"
-        database = stack.enter_context(PostgreSQL(shared_buffers="512MB")).create_database("tpch")
-        fill_server(parquet, database, folder)
-        figures = [_prepared(duck, chosen.queries), *_overhead(database.url, duck)]
+        ends = _Ends(make_parquet(folder / "parquet", chosen.scale), folder, stack)
+        figures = [_prepared(ends.url("duckdb"), chosen.queries)]
+        for control, test in pairs:
+            figures += _overhead(f"{control}_{test}", ends.url(control), ends.url(test))
     print_figures(figures, chosen.json)
+
+
+class _Ends:
+    """URLs of the tables by engine, made where one is asked for."""
+
+    def __init__(self, parquet: Path, folder: Path, stack: ExitStack) -> None:
+        self._parquet, self._folder, self._stack = parquet, folder, stack
+        self._urls: dict[str, str] = {}
+
+    def url(self, engine: str) -> str:
+        if engine not in self._urls:
+            self._urls[engine] = self._make(engine)
+        return self._urls[engine]
+
+    def _make(self, engine: str) -> str:
+        if engine == "duckdb":
+            return f"duckdb:///{make_duckdb(self._parquet, self._folder / 'tpch.duckdb')}"
+        if engine == "spark":
+            return f"spark:///{self._parquet}"
+        private = (
+            MariaDB("--skip-log-bin", buffer_pool="1G")
+            if engine == "mariadb"
+            else PostgreSQL(shared_buffers="512MB")
+        )
+        database = self._stack.enter_context(private).create_database("tpch")
+        fill_server(self._parquet, database, self._folder, TABLES)
+        return database.url
 
 
 def _prepared(url: str, count: int) -> Figure:
@@ -84,7 +122,7 @@ def _prepared(url: str, count: int) -> Figure:
         )
 
 
-def _overhead(control: str, test: str) -> list[Figure]:
+def _overhead(pair: str, control: str, test: str) -> list[Figure]:
     """Verification over the bare CREATE TABLE AS on both engines, for results of over a million rows."""
     figures = []
     for name, sql in LARGE.items():
@@ -94,10 +132,9 @@ def _overhead(control: str, test: str) -> list[Figure]:
                 "verified": partial(_verified, control, test, sql),
             }
         )
-        figures.append(
-            Figure(f"verified_over_bare_{name}", times["verified"] / times["bare"], at_most(1.3))
-        )
-        figures.append(Figure(f"bare_seconds_{name}", times["bare"]))
+        ratio = times["verified"] / times["bare"]
+        figures.append(Figure(f"verified_over_bare_{pair}_{name}", ratio, at_most(1.3)))
+        figures.append(Figure(f"bare_seconds_{pair}_{name}", times["bare"]))
     return figures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from tests.program import start, truecopy
 from tests.queries.ends import End, both, fill, one, run
 from tests.servers import MariaDB, PostgreSQL
 from truecopy.engines.queries.failure import Failure, Kind
+from truecopy.queries.query import Query, SideQuery
 from truecopy.queries.result import Skipped, Status
 
 SLEEPS = {
@@ -29,6 +31,18 @@ RUNNING = {
     "mariadb": "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(60)%'"
     " AND id <> CONNECTION_ID()",
 }
+
+
+SCRATCH_TABLES = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = 'truecopy_scratch'"
+)
+
+
+def _wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen within a minute"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("engine", ["postgresql", "mariadb"])
@@ -87,10 +101,109 @@ def test_the_test_server_is_restarted_in_mid_suite(kind: type, duckdb_end: End) 
         failures = [failure for r in results for failure in r.failures]
         assert {failure.kind for failure in failures} >= {Kind.CONNECTION}
         assert all(failure.stage and failure.message for failure in failures)
-        left = database.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'truecopy_scratch'"
+        assert database.execute(SCRATCH_TABLES) == []
+
+
+@pytest.mark.parametrize("engine", ["postgresql", "mariadb"])
+def test_an_interrupted_run_tears_down_and_ends_in_one_line(
+    engine: str, end: Callable[[str], End], tmp_path: Path
+) -> None:
+    other = "mariadb" if engine == "postgresql" else "postgresql"
+    suite = tmp_path / "interrupted.yaml"
+    slow = {"name": "slow", "control": "SELECT * FROM t", "test": SLEEPS[engine]}
+    suite.write_text(
+        json.dumps({"control": end(other).url, "test": end(engine).url, "queries": [slow]})
+    )
+    running = start("queries", "run", str(suite))
+    try:
+        _wait_until(lambda: int(end(engine).execute(RUNNING[engine])[0][0]) == 1)
+        assert end(other).execute(SCRATCH_TABLES) != []
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 3
+    assert err == "truecopy: interrupted; the same command goes on where this one stopped\n"
+    assert out == ""
+    assert int(end(engine).execute(RUNNING[engine])[0][0]) == 0
+    assert end(engine).execute(SCRATCH_TABLES) == end(other).execute(SCRATCH_TABLES) == []
+
+
+def test_an_interrupted_bank_tears_down(mariadb_end: End, tmp_path: Path) -> None:
+    suite = tmp_path / "bank.yaml"
+    suite.write_text(
+        json.dumps(
+            {"control": mariadb_end.url, "queries": [{"name": "q", "query": SLEEPS["mariadb"]}]}
         )
-        assert left == []
+    )
+    running = start("queries", "bank", str(suite), "--into", str(tmp_path / "bank"))
+    try:
+        _wait_until(lambda: int(mariadb_end.execute(RUNNING["mariadb"])[0][0]) == 1)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, err.count("\n")) == (3, 1)
+    assert mariadb_end.execute(SCRATCH_TABLES) == []
+
+
+def test_stages_come_in_order_and_tear_down_always(duckdb_end: End) -> None:
+    """The server's own log says so; the test query fails, and both are torn down all the same."""
+    private = PostgreSQL("-c", "log_statement=all")
+    with private as server:
+        database = server.create_database("d")
+        sides = [
+            SideQuery(
+                sql,
+                (f"CREATE TABLE {{scratch:{name}}} AS SELECT 1 AS a",),
+                (f"DROP TABLE {{scratch:{name}}}",),
+            )
+            for name, sql in (("first", "SELECT 1 AS a"), ("second", "SELECT 1 / 0 AS a"))
+        ]
+        place = End(database.url, database)
+        (result,) = run(place, place, Query("s", "q", sides[0], sides[1]), retries=0)
+        assert (result.status, result.failures[-1].stage) == (Status.FAILED, "test")
+        assert database.execute(SCRATCH_TABLES) == []
+        log = (private.folder / "server.log").read_text()
+    stages = [
+        r"CREATE TABLE \S+_first\W",
+        r"CREATE TABLE \S+c_1\W",
+        r"CREATE TABLE \S+_second\W",
+        r"CREATE TABLE \S+t_1\W",
+        r"DROP TABLE \S+_first\W",
+        r"DROP TABLE \S+_second\W",
+    ]
+    found = [re.search(stage, log) for stage in stages]
+    assert all(found), log[-3000:]
+    places = [match.start() for match in found if match]
+    assert places == sorted(places)
+
+
+def test_a_query_whose_scratch_table_went_away_starts_again(
+    duckdb_end: End, postgres_end: End
+) -> None:
+    postgres_end.execute(
+        """
+        CREATE TABLE lost (name TEXT);
+        CREATE FUNCTION lose() RETURNS event_trigger LANGUAGE plpgsql AS $$
+        DECLARE made RECORD;
+        BEGIN
+          FOR made IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+            IF made.object_identity LIKE 'truecopy_scratch.%' AND NOT EXISTS (SELECT 1 FROM lost) THEN
+              INSERT INTO lost VALUES (made.object_identity);
+              EXECUTE 'DROP TABLE ' || made.object_identity;
+            END IF;
+          END LOOP;
+        END $$;
+        CREATE EVENT TRIGGER lose ON ddl_command_end WHEN TAG IN ('CREATE TABLE AS') EXECUTE FUNCTION lose()
+        """
+    )
+    found = one(duckdb_end, postgres_end, "SELECT id, f FROM t")
+    assert postgres_end.execute("SELECT COUNT(*) FROM lost") == [(1,)]
+    assert (found.status, found.detail) == (Status.SUCCEEDED, "")
+    assert [(f.kind, f.stage) for f in found.failures] == [(Kind.GONE, "test describe")]
+    once = one(duckdb_end, postgres_end, "SELECT id, f FROM t", resubmissions=0)
+    assert once.status is Status.SUCCEEDED
 
 
 def test_nothing_listens_is_one_line_and_exit_3(duckdb_end: End, tmp_path: Path) -> None:
@@ -133,21 +246,16 @@ def test_a_killed_run_leaves_nothing_behind_after_a_rerun(
         )
     )
     killed = start("queries", "run", str(suite))
-    tables = (
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'truecopy_scratch'"
-    )
-    deadline = time.monotonic() + 60
-    while not mariadb_end.execute(tables) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    _wait_until(lambda: mariadb_end.execute(SCRATCH_TABLES) != [])
     time.sleep(0.3)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=30)
-    assert mariadb_end.execute(tables) != []
+    assert mariadb_end.execute(SCRATCH_TABLES) != []
     again = truecopy("queries", "run", str(suite))
     assert again.code == 0, again.err + again.out
     assert "left behind" in again.err
-    assert mariadb_end.execute(tables) == []
-    assert postgres_end.execute(tables) == []
+    assert mariadb_end.execute(SCRATCH_TABLES) == []
+    assert postgres_end.execute(SCRATCH_TABLES) == []
 
 
 def test_a_second_run_of_the_same_suite_is_refused(postgres_end: End, tmp_path: Path) -> None:
@@ -158,10 +266,8 @@ def test_a_second_run_of_the_same_suite_is_refused(postgres_end: End, tmp_path: 
     )
     first = start("queries", "run", str(suite))
     try:
-        deadline = time.monotonic() + 60
         busy = "SELECT COUNT(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(40)%' AND pid <> pg_backend_pid()"
-        while not postgres_end.execute(busy)[0][0] and time.monotonic() < deadline:
-            time.sleep(0.05)
+        _wait_until(lambda: bool(postgres_end.execute(busy)[0][0]))
         second = truecopy("queries", "run", str(suite))
         assert second.code == 2
         assert "runs already" in second.err

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tomllib
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from tests.program import truecopy
+from tests.program import PROGRAM, truecopy
 from tests.queries.ends import End, both, one, run
 from truecopy.engines.queries.failure import Failure, Kind
 from truecopy.model.errors import UsageError
+from truecopy.model.secret import Secret
 from truecopy.queries import plugins
-from truecopy.queries.filters import chosen, skip_reason
+from truecopy.queries.filters import named, skip_reason
 from truecopy.queries.parsing import parse
-from truecopy.queries.query import Query, SideQuery
+from truecopy.queries.query import Override, Query, SideQuery
 from truecopy.queries.resolve import resolve
 from truecopy.queries.result import QueryResult, SideReport, Skipped, Status
 from truecopy.queries.rewrite import substitute, unique_names
@@ -67,17 +73,49 @@ def test_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["duckdb_end", "sqlite_end", "postgres_end", "mariadb_end"])
 def test_a_table(engine: str, request: pytest.FixtureRequest) -> None:
     end: End = request.getfixturevalue(engine)
+    row = {
+        "suite": "s",
+        "name": "b",
+        "key": '["a"]',
+        **{
+            f"{side}_{name}": value
+            for side, number in (("control", 1), ("test", 2))
+            for name, value in {
+                "query": f"SELECT {number} AS a",
+                "setup": f'["SET x = {number}", "SET y = 100%"]',
+                "teardown": f'["SET x = -{number}"]',
+                "catalog": f"c{number}",
+                "schema": f"s{number}",
+                "user": f"u{number}",
+                "password": "${PW}",
+                "session": f'{{"p": {number}, "q": true}}',
+            }.items()
+        },
+    }
+    quote = "`" if engine == "mariadb_end" else '"'
+    names = [f"{quote}{name}{quote}" for name in row]
+    end.execute(f"CREATE TABLE asked ({', '.join(f'{name} VARCHAR(99)' for name in names)})")
+    values = ", ".join(f"'{value}'" for value in row.values())
+    end.execute(f"INSERT INTO asked VALUES ({values})")
     end.execute(
-        "CREATE TABLE bank (suite VARCHAR(9), name VARCHAR(9), control_query VARCHAR(99),"
-        " test_query VARCHAR(99), control_setup VARCHAR(99), test_schema VARCHAR(9))"
+        f"INSERT INTO asked ({', '.join([*names[:2], names[3], names[11]])})"
+        " VALUES ('other', 'a', 'SELECT 3 AS a', 'SELECT 3 AS a')"
     )
-    end.execute(
-        "INSERT INTO bank VALUES ('s', 'b', 'SELECT 1 AS a', 'SELECT 2 AS a', '[\"SET x = 1\"]', 'new'),"
-        " ('other', 'a', 'SELECT 3 AS a', 'SELECT 3 AS a', NULL, NULL)"
-    )
-    (query,) = read_source(f"{end.url}#bank", "s")
-    assert (query.control.sql, query.test.sql) == ("SELECT 1 AS a", "SELECT 2 AS a")
-    assert (query.control.setup, query.test.schema) == (("SET x = 1",), "new")
+    (query,) = read_source(f"{end.url}#asked", "s")
+    for side, number in ((query.control, 1), (query.test, 2)):
+        assert side == SideQuery(
+            f"SELECT {number} AS a",
+            (f"SET x = {number}", "SET y = 100%"),
+            (f"SET x = -{number}",),
+            f"c{number}",
+            f"s{number}",
+            f"u{number}",
+            Secret("${PW}"),
+            (("p", str(number)), ("q", "true")),
+        )
+    assert query.key == ("a",)
+    (plain,) = read_source(f"{end.url}#asked", "other")
+    assert plain.control == plain.test == SideQuery("SELECT 3 AS a")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +155,7 @@ def test_settings_of_a_suite(tmp_path: Path) -> None:
 
 def test_names_and_types_choose() -> None:
     queries = [both(name, "SELECT 1 AS a") for name in ("one", "two", "three")]
-    assert [q.name for q in chosen(queries, Settings(allow=("t*",), block=("s.two",)))] == ["three"]
+    assert [q.name for q in named(queries, Settings(allow=("t*",), block=("s.two",)))] == ["three"]
 
     def reason(control: str, test: str | None = None, **choices: object) -> Skipped | None:
         found = skip_reason(both("q", control, test), ("postgres", "duckdb"), Settings(**choices))  # type: ignore[arg-type]
@@ -156,8 +194,6 @@ def test_substitutes_make_answers_equal(duckdb_end: End) -> None:
 
 
 def test_overrides_reach_the_session(postgres_end: End) -> None:
-    from truecopy.queries.query import Override
-
     postgres_end.execute("CREATE SCHEMA old; CREATE TABLE old.u AS SELECT 1 AS a")
     override = Override(schema="old", session=(("application_name", "mine"),))
     sql = "SELECT a, current_setting('application_name') AS n FROM u"
@@ -215,9 +251,10 @@ def test_a_limit_with_a_total_order_or_that_cuts_nothing_is_deterministic(
     assert (found.status, found.determinism) == (Status.FAILED, "DETERMINISTIC")
 
 
-def _failed(kind: Kind, control_memory: int | None = None) -> QueryResult:
+def _failed(kind: Kind, control: int | None = None, test: int | None = None) -> QueryResult:
     result = QueryResult("s", "q", status=Status.FAILED)
-    result.control, result.test = SideReport("c", memory_bytes=control_memory), SideReport("t")
+    result.control = SideReport("c", memory_bytes=control)
+    result.test = SideReport("t", memory_bytes=test)
     result.failures.append(Failure(kind, "it failed", stage="test"))
     return result
 
@@ -228,11 +265,28 @@ def test_failures_are_resolved_by_circumstances() -> None:
         "time-limit",
         "the test side reached a limit of time",
     )
-    assert resolve(_failed(Kind.MEMORY), settings) is None
-    found = resolve(_failed(Kind.MEMORY, 5), settings)
+    for control, test in ((None, None), (5, None), (None, 5), (5, 5), (4, 5)):
+        assert resolve(_failed(Kind.MEMORY, control, test), settings) is None
+    found = resolve(_failed(Kind.MEMORY, 5, 4), settings)
     assert found is not None
     assert found[0] == "memory"
     assert resolve(_failed(Kind.REFUSED), settings) is None
+
+
+def test_a_limitation_of_the_verifier_is_a_failure_unless_it_is_asked_for() -> None:
+    assert resolve(_failed(Kind.LIMITATION), Settings()) is None
+    found = resolve(_failed(Kind.LIMITATION), Settings(resolvers=("limitation",)))
+    assert found == ("limitation", "the checksums cannot be computed: it failed")
+
+
+def test_a_test_side_with_less_memory_than_control_used(duckdb_end: End) -> None:
+    small = Override(session=(("memory_limit", "20MB"), ("temp_directory", "")))
+    sql = "SELECT i, concat('some text that takes room ', i) AS t FROM range(3000000) AS r(i)"
+    found = one(duckdb_end, duckdb_end, sql, overrides=(Override(), small), retries=0)
+    assert (found.status, found.resolved_by) == (Status.FAILED_RESOLVED, "memory"), found.detail
+    assert found.failures[-1].kind is Kind.MEMORY
+    both_small = one(duckdb_end, duckdb_end, sql, overrides=(small, small), retries=0)
+    assert both_small.skipped_reason is Skipped.CONTROL_QUERY_FAILED
 
 
 def test_ignored_functions_are_resolved(duckdb_end: End) -> None:
@@ -255,6 +309,47 @@ def test_a_gate_on_time(postgres_end: End) -> None:
         one(postgres_end, postgres_end, slow, "SELECT id FROM t", max_slowdown=1.5).status
         is Status.SUCCEEDED
     )
+
+
+def test_a_gate_on_cpu(duckdb_end: End) -> None:
+    busy = "SELECT 1 AS n FROM (SELECT SUM(hash(i)) AS s FROM range(60000000) AS r(i)) WHERE s > 0"
+    found = one(duckdb_end, duckdb_end, "SELECT 1 AS n", busy, max_cpu=2.0, concurrency=1)
+    assert (found.status, found.match) == (Status.FAILED, Match.MATCH)
+    assert (found.regression or "").startswith("CPU: ")
+    quick = one(duckdb_end, duckdb_end, busy, "SELECT 1 AS n", max_cpu=2.0, concurrency=1)
+    assert (quick.status, quick.regression) == (Status.SUCCEEDED, None)
+
+
+def test_overrides_of_the_command_line(
+    postgres_end: End, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password is named, never given: everyone can read a command line."""
+    suite, secret = tmp_path / "s.yaml", tmp_path / "secret"
+    suite.write_text("queries: [{name: q, query: SELECT current_user AS u}]\n")
+    secret.write_text("hidden words\n")
+    monkeypatch.setenv("READER", "hidden words")
+    postgres_end.execute("CREATE ROLE reader LOGIN PASSWORD 'hidden words'")
+    given = (
+        "queries",
+        "run",
+        str(suite),
+        "--control",
+        postgres_end.url,
+        "--test",
+        postgres_end.url,
+    )
+    roles = ("--read-only", "--control-override", "user=reader", "--test-override", "user=reader")
+    try:
+        for password in ("password=${READER}", f"password=file:{secret}"):
+            passwords = ("--control-override", password, "--test-override", password)
+            ended = truecopy(*given, *roles, *passwords)
+            assert (ended.code, ended.err) == (0, "")
+        refused = truecopy(*given, *roles, "--test-override", "password=hidden words")
+        assert refused.code == 2
+        assert refused.err.startswith("truecopy: everyone on this machine can read a command line")
+        assert "hidden" not in refused.err + refused.out
+    finally:
+        postgres_end.execute("DROP ROLE reader")
 
 
 def test_repetitions(duckdb_end: End) -> None:
@@ -358,6 +453,66 @@ def test_every_stage_is_replaced_by_entry_point(
     assert {"SELECT 1 AS a", "compared", ("there", "keep", "FAILED_RESOLVED"), "closed"} <= set(
         module.seen
     )
+
+
+def test_the_stages_that_the_docs_show_are_whole() -> None:
+    """One of each, under the name and with the arguments that the program calls it by."""
+    text = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
+    toml = next(block for block in _blocks(text, "toml") if "entry-points" in block)
+    code = next(block for block in _blocks(text, "python") if "def from_git" in block)
+    shown: dict[str, Any] = {}
+    exec(compile(code, "queries.md", "exec"), shown)
+    stages = tomllib.loads(toml)["project"]["entry-points"]
+    assert {group.removeprefix("truecopy.queries.") for group in stages} == set(plugins.GROUPS)
+    ours = {"sources": "yaml", "rewriters": "sqlglot", "comparators": "checksums"}
+    ours |= {"determinism": "reruns", "retries": "passing", "resolvers": "memory", "sinks": "page"}
+    for group, entries in stages.items():
+        (place,) = entries.values()
+        stage = shown[place.removeprefix("my_package:")]
+        group_name = group.removeprefix("truecopy.queries.")
+        like = plugins.load(group_name, ours[group_name]) if group_name in ours else skip_reason
+        wanted = len(signature(like).parameters) - (group_name == "filters")
+        assert len(signature(stage).parameters) == wanted, group
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return [part.partition("```")[0] for part in text.split(f"```{language}\n")[1:]]
+
+
+def test_progress_is_drawn_on_a_terminal(duckdb_end: End, tmp_path: Path) -> None:
+    suite = tmp_path / "s.yaml"
+    suite.write_text(
+        "queries: [{name: first, query: SELECT 1 AS a}, {name: last, query: SELECT 2 AS a}]"
+    )
+    arguments = [
+        "queries",
+        "run",
+        str(suite),
+        "--control",
+        duckdb_end.url,
+        "--test",
+        duckdb_end.url,
+    ]
+    reading, writing = os.openpty()
+    done = subprocess.run(
+        [PROGRAM, *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        timeout=120,
+        check=False,
+    )
+    os.close(writing)
+    drawn = b""
+    try:
+        while part := os.read(reading, 65536):
+            drawn += part
+    except OSError:
+        pass  # the other end is closed
+    os.close(reading)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert "2/2" in drawn.decode()
 
 
 def test_a_stage_that_is_not_there_is_one_line(duckdb_end: End) -> None:

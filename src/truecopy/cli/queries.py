@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from truecopy.queries.result import QueryResult
     from truecopy.queries.settings import Settings
     from truecopy.queries.suite import Report
+    from truecopy.queries.suite_file import SuiteHead
 
 queries_app = typer.Typer(
     name="queries",
@@ -30,36 +35,87 @@ queries_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Source = Annotated[
-    str, typer.Argument(help="A .yaml or .jsonl file, a folder of .sql files, or URL#table.")
-]
-_Control = Annotated[str | None, typer.Option(help="URL of the end whose answers are right.")]
 _Test = Annotated[str | None, typer.Option(help="URL of the end that is verified.")]
-_Suite = Annotated[str | None, typer.Option(help="Only the queries of this suite.")]
-_Allow = Annotated[list[str], typer.Option(help="Only queries with these names; * is wild.")]
-_Block = Annotated[list[str], typer.Option(help="No query with these names.")]
-_Types = Annotated[list[str], typer.Option("--type", help="Only queries of these types.")]
-_Filters = Annotated[list[str], typer.Option("--filter", help="Filters of other packages.")]
+_ControlScratch = Annotated[str | None, typer.Option(help="Schema for tables on control.")]
 _Json = Annotated[bool, typer.Option("--json", help="One event per line on standard output.")]
-_Kind = Annotated[
-    str | None, typer.Option("--source", help="Which source reads it, if not by its name.")
-]
+_REFERENCE = re.compile(r"\$\{\w+\}|file:.+")
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The queries of a command, what their suite says, and what the command line says of both."""
+
+    source: str
+    queries: list[Query]
+    head: SuiteHead
+    settings: Settings
+    control: str | None
+
+
+def _choose(
+    source: Annotated[
+        str, typer.Argument(help="A .yaml or .jsonl file, a folder of .sql files, or URL#table.")
+    ],
+    control: Annotated[
+        str | None, typer.Option(help="URL of the end whose answers are right.")
+    ] = None,
+    suite: Annotated[str | None, typer.Option(help="Only the queries of this suite.")] = None,
+    source_kind: Annotated[
+        str | None, typer.Option("--source", help="Which source reads it, if not by its name.")
+    ] = None,
+    allow: Annotated[
+        list[str], typer.Option(help="Only queries with these names; * is wild.")
+    ] = [],  # noqa: B006 - typer's way
+    block: Annotated[list[str], typer.Option(help="No query with these names.")] = [],  # noqa: B006
+    types: Annotated[list[str], typer.Option("--type", help="Only queries of these types.")] = [],  # noqa: B006
+    filters: Annotated[list[str], typer.Option("--filter", help="Filters of other packages.")] = [],  # noqa: B006
+) -> _Chosen:
+    """The options that all commands share."""
+    from truecopy.queries.sources import read_source
+    from truecopy.queries.suite_file import read_head
+
+    head = read_head(source)
+    found = read_source(source, suite, source_kind)
+    if not found:
+        raise UsageError(f"{source} has no queries{f' of the suite {suite}' if suite else ''}")
+    settings = _changed(
+        head.settings,
+        allow=tuple(allow) or None,
+        block=tuple(block) or None,
+        types=tuple(types) or None,
+        filters=tuple(filters) or None,
+    )
+    return _Chosen(source, found, head, settings, control or head.control)
+
+
+def _choosing(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with the shared options before its own; it gets what they say as its first argument."""
+    shared, own = signature(_choose).parameters, signature(command).parameters
+    rest = list(own)[1:]
+
+    @wraps(command)
+    def told(**given: Any) -> int:
+        return command(_choose(**{name: given.pop(name) for name in shared}), **given)
+
+    hints = get_type_hints(_choose, include_extras=True) | get_type_hints(
+        command, include_extras=True
+    )
+    told.__annotations__ = {name: hints[name] for name in (*shared, *rest)}
+    told.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
+            for each in (*shared.values(), *(own[name] for name in rest))
+        ]
+    )
+    return told
 
 
 @queries_app.command()
+@_choosing
 def run(
-    source: _Source,
-    control: _Control = None,
+    chosen: _Chosen,
     test: _Test = None,
-    suite: _Suite = None,
-    source_kind: _Kind = None,
-    allow: _Allow = [],  # noqa: B006 - typer's way
-    block: _Block = [],  # noqa: B006
-    types: _Types = [],  # noqa: B006
-    filters: _Filters = [],  # noqa: B006
-    control_scratch: Annotated[
-        str | None, typer.Option(help="Schema for tables on control.")
-    ] = None,
+    control_scratch: _ControlScratch = None,
     test_scratch: Annotated[
         str | None, typer.Option(help="Schema for tables on the test side.")
     ] = None,
@@ -119,9 +175,9 @@ def run(
     from truecopy.queries.sinks import JsonLines, Page, Sink
     from truecopy.queries.suite import run_queries
 
-    head = _head(source)
+    given = chosen.settings
     settings = _changed(
-        head.settings,
+        given,
         concurrency=concurrency,
         suite_repetitions=repeat_suite,
         query_repetitions=repeat_query,
@@ -138,30 +194,22 @@ def run(
         skip_checksum=skip_checksum or None,
         ordered_arrays=ordered_arrays or None,
         plans=plans or page is not None or None,
-        allow=tuple(allow) or None,
-        block=tuple(block) or None,
-        types=tuple(types) or None,
-        filters=tuple(filters) or None,
-        sinks=(*head.settings.sinks, *sink),
-        scratch=(
-            control_scratch or head.settings.scratch[0],
-            test_scratch or head.settings.scratch[1],
-        ),
+        sinks=(*given.sinks, *sink),
+        scratch=(control_scratch or given.scratch[0], test_scratch or given.scratch[1]),
         overrides=(
-            _override(head.settings.overrides[0], control_override),
-            _override(head.settings.overrides[1], test_override),
+            _override(given.overrides[0], control_override),
+            _override(given.overrides[1], test_override),
         ),
     )
-    queries = _queries(source, suite, source_kind)
-    test_end = _required(test or head.test, "--test")
-    control_end = control or head.control or (test_end if skip_control or bank else None)
+    test_end = _required(test or chosen.head.test, "--test")
+    control_end = chosen.control or (test_end if skip_control or bank else None)
     sinks: list[Sink] = [JsonLines()] if as_json else []
     if page is not None:
         sinks.append(Page(str(page)))
     with ExitStack() as stack:
         listener = stack.enter_context(_Drawing()) if ERRORS.is_terminal else None
         report = run_queries(
-            queries,
+            chosen.queries,
             _required(control_end, "--control"),
             test_end,
             settings,
@@ -177,35 +225,17 @@ def run(
 
 
 @queries_app.command("list")
-def list_queries(
-    source: _Source,
-    control: _Control = None,
-    test: _Test = None,
-    suite: _Suite = None,
-    source_kind: _Kind = None,
-    allow: _Allow = [],  # noqa: B006
-    block: _Block = [],  # noqa: B006
-    types: _Types = [],  # noqa: B006
-    filters: _Filters = [],  # noqa: B006
-    as_json: _Json = False,
-) -> int:
+@_choosing
+def list_queries(chosen: _Chosen, test: _Test = None, as_json: _Json = False) -> int:
     """List the queries of a source, and which would be skipped and why; nothing is connected to."""
     from truecopy.queries.dialects import dialect_of
-    from truecopy.queries.filters import chosen, skip_reason
+    from truecopy.queries.filters import named, skip_reason
     from truecopy.queries.parsing import NotParsed, parse
 
-    head = _head(source)
-    settings = _changed(
-        head.settings,
-        allow=tuple(allow) or None,
-        block=tuple(block) or None,
-        types=tuple(types) or None,
-        filters=tuple(filters) or None,
-    )
-    dialects = (dialect_of(control or head.control), dialect_of(test or head.test))
+    dialects = (dialect_of(chosen.control), dialect_of(test or chosen.head.test))
     shown = Table("suite", "name", "type", "skipped")
-    for query in chosen(_queries(source, suite, source_kind), settings):
-        reason = skip_reason(query, dialects, settings)
+    for query in named(chosen.queries, chosen.settings):
+        reason = skip_reason(query, dialects, chosen.settings)
         try:
             kind = str(parse(query.control.sql, dialects[0]).type)
         except NotParsed:
@@ -229,30 +259,18 @@ def list_queries(
 
 
 @queries_app.command()
-def explain(
-    source: _Source,
-    control: _Control = None,
-    test: _Test = None,
-    suite: _Suite = None,
-    source_kind: _Kind = None,
-    allow: _Allow = [],  # noqa: B006
-    block: _Block = [],  # noqa: B006
-    as_json: _Json = False,
-) -> int:
+@_choosing
+def explain(chosen: _Chosen, test: _Test = None, as_json: _Json = False) -> int:
     """Ask both ends for their plans; nothing is run, so this tells quickly which queries are refused."""
     from truecopy.queries.sinks import JsonLines, Sink
     from truecopy.queries.suite import run_queries
 
-    head = _head(source)
-    settings = _changed(
-        head.settings, explain=True, allow=tuple(allow) or None, block=tuple(block) or None
-    )
     sinks: list[Sink] = [JsonLines()] if as_json else []
     report = run_queries(
-        _queries(source, suite, source_kind),
-        _required(control or head.control, "--control"),
-        _required(test or head.test, "--test"),
-        settings,
+        chosen.queries,
+        _required(chosen.control, "--control"),
+        _required(test or chosen.head.test, "--test"),
+        replace(chosen.settings, explain=True),
         sinks=sinks,
     )
     if not as_json:
@@ -261,36 +279,24 @@ def explain(
 
 
 @queries_app.command()
+@_choosing
 def bank(
-    source: _Source,
+    chosen: _Chosen,
     into: Annotated[Path, typer.Option(help="The file that keeps control's results.")],
-    control: _Control = None,
-    suite: _Suite = None,
-    source_kind: _Kind = None,
-    allow: _Allow = [],  # noqa: B006
-    block: _Block = [],  # noqa: B006
-    control_scratch: Annotated[
-        str | None, typer.Option(help="Schema for tables on control.")
-    ] = None,
+    control_scratch: _ControlScratch = None,
     as_json: _Json = False,
 ) -> int:
     """Run control alone and keep its checksums; `truecopy queries run --bank FILE` compares with them."""
     from truecopy.queries.suite import fill_bank
 
-    head = _head(source)
-    settings = _changed(
-        head.settings,
-        allow=tuple(allow) or None,
-        block=tuple(block) or None,
-        scratch=(control_scratch or head.settings.scratch[0], None),
-    )
+    scratch = (control_scratch or chosen.settings.scratch[0], None)
     kept = failed = 0
     unfinished = into.with_name(f"{into.name}.unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         found = fill_bank(
-            _queries(source, suite, source_kind),
-            _required(control or head.control, "--control"),
-            settings,
+            chosen.queries,
+            _required(chosen.control, "--control"),
+            replace(chosen.settings, scratch=scratch),
         )
         for query, line, reason in found:
             if line is None:
@@ -365,21 +371,6 @@ def _show(report: Report) -> None:
     console.print(f"{len(report.results)} queries: {counts}")
 
 
-def _head(source: str) -> Any:
-    from truecopy.queries.suite_file import read_head
-
-    return read_head(source)
-
-
-def _queries(source: str, suite: str | None, kind: str | None) -> list[Query]:
-    from truecopy.queries.sources import read_source
-
-    found = read_source(source, suite, kind)
-    if not found:
-        raise UsageError(f"{source} has no queries{f' of the suite {suite}' if suite else ''}")
-    return found
-
-
 def _changed(settings: Settings, **changes: object) -> Settings:
     """The settings with what the command line says instead; None says nothing."""
     given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
@@ -394,6 +385,11 @@ def _override(override: Override, words: list[str]) -> Override:
         name, separator, value = word.partition("=")
         if not separator:
             raise UsageError(f"write NAME=VALUE instead of {word!r}")
+        if name == "password" and not _REFERENCE.fullmatch(value):
+            raise UsageError(
+                "everyone on this machine can read a command line: write password='${NAME}', a variable of the"
+                " environment, or password=file:/path"
+            )
         if name.startswith("session."):
             entry.setdefault("session", {})[name.removeprefix("session.")] = value
         else:

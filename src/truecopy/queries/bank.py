@@ -33,6 +33,8 @@ class BankedResult:
     first_look: Look
     leaf_sums: dict[int, LeafSums]
     row_sum: int
+    document_sums: dict[int, int]
+    document_row_sum: int
     seconds: float | None
     cpu_seconds: float | None
     definition: bool
@@ -47,6 +49,9 @@ class BankedResult:
 
     def sums(self, plan: Plan) -> tuple[dict[int, LeafSums], int]:  # noqa: ARG002 - likewise
         return self.leaf_sums, self.row_sum
+
+    def documents(self, plan: Plan) -> tuple[dict[int, int], int]:  # noqa: ARG002 - likewise
+        return self.document_sums, self.document_row_sum
 
 
 class Bank:
@@ -91,6 +96,9 @@ def kept(
     )
     look = Look(0, 0, 0, (), {}) if definition else result.look(plan)
     sums, rows = ({}, 0) if definition else result.sums(plan)
+    documents: tuple[dict[int, int], int] = ({}, 0)
+    if not definition and any(leaf.is_document for leaf in result.leaves(plan)):
+        documents = result.documents(plan)
     return {
         "version": _VERSION,
         "id": _identity(query),
@@ -101,6 +109,8 @@ def kept(
         "look": {**asdict(look), "floats": {str(i): asdict(f) for i, f in look.floats.items()}},
         "sums": {str(i): asdict(s) for i, s in sums.items()},
         "row_sum": rows,
+        "documents": {str(i): total for i, total in documents[0].items()},
+        "document_row_sum": documents[1],
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "definition": definition,
@@ -121,6 +131,8 @@ def _read(entry: dict[str, Any]) -> BankedResult:
         Look(look["rows"], look["exact"], look["whole"], tuple(look["counts"]), floats),
         {int(i): LeafSums(**value) for i, value in entry["sums"].items()},
         entry["row_sum"],
+        {int(i): total for i, total in entry["documents"].items()},
+        entry["document_row_sum"],
         entry["seconds"],
         entry["cpu_seconds"],
         entry["definition"],

@@ -6,15 +6,19 @@ Where fingerprints agree, every column agrees, and so does which values stand to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from truecopy.engines.queries.texts import Texts
-from truecopy.model.shape import QueryColumn
+from truecopy.model.fingerprint import fingerprint
+from truecopy.model.shape import QueryColumn, Scalar
+from truecopy.model.text import canonical_text
+from truecopy.model.types import Integer, Json, Type
 from truecopy.queries.leaves import Leaf, inner_select
 
 Fetch = Callable[[str], list[tuple[Any, ...]]]
+Stream = Callable[[str], Iterator[Sequence[tuple[Any, ...]]]]
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,21 @@ class LeafSums:
 
 
 def look(
-    fetch: Fetch, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
+    fetch: Fetch,
+    texts: Texts,
+    leaves: Sequence[Leaf],
+    columns: Sequence[QueryColumn],
+    query: str,
+    *,
+    own_hash: bool = False,
 ) -> Look:
-    """The first look, by one statement."""
+    """The first look, by one statement; with `own_hash` by the engine's hash of its own values."""
     numbers = [leaf.number for leaf in leaves if leaf.number]
-    values = {"x": exact_hash(texts, leaves)}
+    scalars = [(f"c{i}", c.shape) for i, c in enumerate(columns) if isinstance(c.shape, Scalar)]
+    own = texts.own_hash(scalars) if own_hash else None
+    values = {"x": own or exact_hash(texts, leaves)}
     if numbers:
-        values["w"] = _whole_hash(texts, leaves)
+        values["w"] = own or _whole_hash(texts, leaves)
     values |= {
         f"b{i}": f"CASE WHEN {leaf.base} IS NULL THEN NULL ELSE 1 END"
         for i, leaf in enumerate(leaves)
@@ -128,9 +140,34 @@ def _aggregated(
     return row
 
 
-def exact_hash(texts: Texts, leaves: Sequence[Leaf], *, unordered: bool = False) -> str:
-    """The fingerprint of a row's leaves that are compared exactly."""
-    chosen = [leaf for leaf in leaves if not leaf.number]
+def document_sums(
+    stream: Stream, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
+) -> tuple[dict[int, int], int]:
+    """The sums of each document's canonical text, which no engine can give, and of rows with them.
+
+    The engine sends the documents with the fingerprint of the rest of their row.
+    """
+    places = [at for at, leaf in enumerate(leaves) if leaf.is_document]
+    rest = exact_hash(texts, leaves, unordered=True, documents=False)
+    documents = ", ".join(f"{leaves[at].text} AS d{at}" for at in places)
+    kinds: list[Type] = [Json()] * len(places)
+    sums, rows = dict.fromkeys(places, 0), 0
+    for block in stream(
+        f"SELECT {rest} AS x, {documents} FROM {inner_select(texts, columns, query)}"
+    ):
+        for number, *printed in block:
+            canonical = [canonical_text(text, Json()) for text in printed]
+            for at, text in zip(places, canonical, strict=True):
+                sums[at] += fingerprint([text], [Json()])
+            rows += fingerprint([str(number), *canonical], [Integer(), *kinds])
+    return sums, rows
+
+
+def exact_hash(
+    texts: Texts, leaves: Sequence[Leaf], *, unordered: bool = False, documents: bool = True
+) -> str:
+    """The fingerprint of a row's leaves that are compared exactly, with or without documents."""
+    chosen = [leaf for leaf in leaves if not leaf.number and (documents or not leaf.is_document)]
     return texts.row_hash(
         [(leaf.sorted or leaf.text) if unordered else leaf.text for leaf in chosen],
         [leaf.free for leaf in chosen],

@@ -142,6 +142,8 @@ def _last_and_next(
 
 
 def _rerun(control: Control, comparator: Comparator, settings: Settings) -> Determinism:
+    if not settings.reruns:
+        return Determinism(Verdict.FAILED, "control was not run again")
     strict = replace(settings, sample=0)
     for run in range(1, settings.reruns + 1):
         compared = comparator(control.first, control.again(), strict)

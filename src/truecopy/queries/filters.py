@@ -17,13 +17,13 @@ from truecopy.queries.settings import Settings
 Filter = Callable[[Query, tuple[str, str]], str | None]
 
 
-def chosen(queries: Iterable[Query], settings: Settings) -> list[Query]:
+def named(queries: Iterable[Query], settings: Settings) -> list[Query]:
     """Queries by the lists of names; `*` and `?` are wild, `SUITE.NAME` is a name too."""
     return [
         query
         for query in queries
-        if (not settings.allow or _named(query, settings.allow))
-        and not _named(query, settings.block)
+        if (not settings.allow or _is_named(query, settings.allow))
+        and not _is_named(query, settings.block)
     ]
 
 
@@ -57,6 +57,6 @@ def skip_reason(
     return None
 
 
-def _named(query: Query, patterns: tuple[str, ...]) -> bool:
+def _is_named(query: Query, patterns: tuple[str, ...]) -> bool:
     names = (query.name, f"{query.suite}.{query.name}")
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)

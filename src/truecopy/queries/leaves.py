@@ -18,6 +18,7 @@ from truecopy.model.types import (
     Decimal,
     Float,
     Integer,
+    Json,
     Text,
     Timestamp,
     Type,
@@ -37,7 +38,7 @@ class Leaf:
         number: Its value as a double, where it is compared with a margin.
         sorted: Its text with lists in the order of their elements' texts, where that may differ.
         rounded: Its text with the digits after the point that both sides have, where they differ.
-        structured: It holds floats that a checksum compares exactly.
+        caveat: What it holds that a checksum compares more strictly than its meaning: a word for the cause.
         kind: The agreed type of a scalar, by which its text is read.
     """
 
@@ -48,8 +49,13 @@ class Leaf:
     number: str | None = None
     sorted: str | None = None
     rounded: str | None = None
-    structured: bool = False
+    caveat: str = ""
     kind: Type = Text()  # noqa: RUF009 - frozen
+
+    @property
+    def is_document(self) -> bool:
+        """Whether engines print equal values of it in different ways."""
+        return isinstance(self.kind, Json)
 
 
 def leaves_of(
@@ -108,7 +114,7 @@ def _leaves(
                 texts, f"{label}.keys", texts.keys(x), ListOf(key), ListOf(agreed_key), None
             )
             # The order of a map's keys means nothing, whatever is asked for lists.
-            plain = [Leaf(k.label, x, k.sorted or k.text, structured=k.structured) for k in keys]
+            plain = [Leaf(k.label, x, k.sorted or k.text, caveat=k.caveat) for k in keys]
             return [*plain, *_float_list(texts, f"{label}.values", texts.values(x), value)]
         case _:
             text = texts.text(x, own, agreed)
@@ -119,7 +125,7 @@ def _leaves(
                     x,
                     text,
                     sorted=None if text == unordered else unordered,
-                    structured=_holds_floats(agreed),
+                    caveat=_caveat(agreed),
                 )
             ]
 
@@ -146,13 +152,17 @@ def _float_list(texts: Texts, label: str, x: str, element: Scalar) -> list[Leaf]
     ]
 
 
-def _holds_floats(shape: Shape) -> bool:
+def _caveat(shape: Shape) -> str:
     match shape:
-        case Scalar(type=kind):
-            return isinstance(kind, Float)
+        case Scalar(type=Float()):
+            return "structured-floats"
+        case Scalar(type=Json()):
+            return "json"
         case ListOf(element):
-            return _holds_floats(element)
+            return _caveat(element)
         case MapOf(key, value):
-            return _holds_floats(key) or _holds_floats(value)
+            return _caveat(key) or _caveat(value)
         case StructOf(fields):
-            return any(_holds_floats(field) for _, field in fields)
+            return next(filter(None, (_caveat(field) for _, field in fields)), "")
+        case _:
+            return ""

@@ -22,6 +22,8 @@ class Pool:
         self._read_only = read_only
         self._idle: list[QuerySession] = []
         self._busy: set[QuerySession] = set()
+        self._spared: set[QuerySession] = set()
+        self.stopped = False
         self._lock = threading.Lock()
 
     def take(self, side: SideQuery) -> QuerySession:
@@ -48,15 +50,22 @@ class Pool:
         shared = _is_plain(side) and not broken
         with self._lock:
             self._busy.discard(session)
+            self._spared.discard(session)
             if shared:
                 self._idle.append(session)
         if not shared:
             _close(session)
 
-    def cancel(self) -> None:
-        """Stops everything that runs, on the server."""
+    def spare(self, session: QuerySession) -> None:
+        """Tear-down begins on a connection: `stop` leaves it alone from now on."""
         with self._lock:
-            running = list(self._busy)
+            self._spared.add(session)
+
+    def stop(self) -> None:
+        """Stops what runs, on the server, except tear-down; what starts a statement afterwards is to ask `stopped`."""
+        self.stopped = True
+        with self._lock:
+            running = self._busy - self._spared
         for session in running:
             with suppress(QueryFailed, TruecopyError, OSError):
                 session.cancel()

@@ -27,13 +27,13 @@ def resolve(result: QueryResult, settings: Settings) -> tuple[str, str] | None:
 
 
 def memory(result: QueryResult, settings: Settings) -> str | None:  # noqa: ARG001 - one signature for all
-    """Memory exceeded on a test side that was given less than control used."""
+    """Memory exceeded on a test side that had used less than control did; both are known, or nothing is."""
     if not _failed_with(result, Kind.MEMORY) or result.control is None or result.test is None:
         return None
     control, test = result.control.memory_bytes, result.test.memory_bytes
-    if control is None or (test is not None and test >= control):
+    if control is None or test is None or control <= test:
         return None
-    return f"the test side ran out of memory, and control used {control:,} bytes"
+    return f"the test side ran out of memory at {test:,} bytes, and control used {control:,}"
 
 
 def time_limit(result: QueryResult, settings: Settings) -> str | None:  # noqa: ARG001 - likewise
@@ -44,7 +44,7 @@ def time_limit(result: QueryResult, settings: Settings) -> str | None:  # noqa: 
 
 
 def limitation(result: QueryResult, settings: Settings) -> str | None:  # noqa: ARG001 - likewise
-    """What cannot be checked here, though both queries ran."""
+    """What cannot be checked here, though both queries ran. Not among the defaults: it may hide a fault of ours."""
     failure = _failed_with(result, Kind.LIMITATION)
     return f"the checksums cannot be computed: {failure.message}" if failure else None
 

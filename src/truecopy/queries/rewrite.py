@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import sqlglot
@@ -42,6 +42,7 @@ class Rewritten:
         result: A query for what is compared.
         tables: Scratch tables to drop, made or not.
         definition: Only the columns of `result` are compared: nothing was put in.
+        query: What tells the columns of `result` before `run`; None where nothing does.
     """
 
     type: Type
@@ -50,6 +51,7 @@ class Rewritten:
     result: str
     tables: tuple[str, ...] = ()
     definition: bool = False
+    query: str | None = None
 
 
 class Rewriter(Protocol):
@@ -146,9 +148,9 @@ def require_scratch(session: QuerySession, sql: str, prefix: str) -> None:
 
 
 def _kept(session: QuerySession, parsed: Parsed, name: str, table: str) -> Rewritten:
-    query = _uniquely_named(session, parsed)
-    create = session.create_as(name, _storable(session, query))
-    return Rewritten(parsed.type, (), create, f"SELECT * FROM {name}", (table,))
+    query = _storable(session, _uniquely_named(session, parsed))
+    create = session.create_as(name, query)
+    return Rewritten(parsed.type, (), create, f"SELECT * FROM {name}", (table,), query=query)
 
 
 def _uniquely_named(session: QuerySession, parsed: Parsed) -> str:
@@ -194,7 +196,7 @@ def _created(session: QuerySession, parsed: Parsed, name: str, table: str) -> Re
     if parsed.type is Type.CREATE_TABLE_AS and not isinstance(tree.this, exp.Schema):
         inner = parse(tree.expression.sql(session.dialect), session.dialect)
         kept = _kept(session, inner, name, table)
-        return Rewritten(parsed.type, (), kept.run, kept.result, (table,))
+        return replace(kept, type=parsed.type)
     if parsed.type is Type.CREATE_VIEW and not session.makes_views:
         query = tree.expression.sql(session.dialect)
         return Rewritten(parsed.type, (), None, query, definition=True)

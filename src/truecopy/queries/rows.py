@@ -1,4 +1,4 @@
-"""The differing rows themselves: a sample, found by digests of buckets, so that only few rows travel.
+"""The differing rows themselves: a sample, found by digests of buckets, so that no more rows travel than must.
 
 Rows are put into buckets by the hash of their key, where there is one, else of the whole row; both
 engines give the digest of each bucket, and only buckets that differ are read.
@@ -6,23 +6,26 @@ engines give the digest of each bucket, and only buckets that differ are read.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from truecopy.model.text import readable_text
 from truecopy.queries.checksums import FloatSums, exact_hash, read_sum
 from truecopy.queries.leaves import Leaf, inner_select
+from truecopy.queries.pairing import Pairing, Place, Row
 from truecopy.queries.results import LiveResult, Plan
 from truecopy.queries.settings import Settings
+from truecopy.queries.spread import spread_differences
 from truecopy.queries.verdict import close, rounding
 
 ROWS_PER_BUCKET = 200
 MOST_BUCKETS = 4096
-BUCKETS_READ = 8
 KEY_CANDIDATES = 8
-
-Row = tuple[str | None, ...]
+SPREAD = 500
+"""How many times the rows that are compared here Spark gets at once."""
+_NONE = (0, 0)
 
 
 def moved_floats(
@@ -54,94 +57,55 @@ def differing_rows(
     rows: tuple[int, int],
     settings: Settings,
     given_key: tuple[str, ...],
-) -> Iterator[dict[str, Any]]:
-    """A sample of rows that only one side has, or whose columns differ where a key pairs them."""
+) -> list[dict[str, Any]]:
+    """A sample of rows that only one side has, or whose columns differ where a key pairs them.
+
+    Few rows are compared here; where buckets that differ hold more than `settings.driver_rows`, by Spark.
+    """
+    found: list[dict[str, Any]] = []
     if not settings.sample:
-        return
-    leaves = control.leaves(plan)
-    key = _key(control, test, plan, rows, given_key)
-    buckets = _bucket_count(max(rows))
-    one, other = (_digests(side, plan, key, buckets) for side in (control, test))
-    differ = sorted(b for b in one.keys() | other.keys() if one.get(b) != other.get(b))
-    left = settings.sample
-    for at in range(0, len(differ), BUCKETS_READ):
-        chosen = differ[at : at + BUCKETS_READ]
-        mine_read, theirs_read = (
-            _read(side, plan, key, buckets, chosen) for side in (control, test)
-        )
-        pairs = (
-            _by_key(mine_read, theirs_read, key) if key else _by_multiset(mine_read, theirs_read)
-        )
-        for mine, theirs in pairs:
-            found = _described(mine, theirs, leaves, key, settings)
-            if found is None:
-                continue
-            yield found
-            left -= 1
-            if left <= 0:
-                return
-
-
-def _described(
-    control: Row | None,
-    test: Row | None,
-    leaves: Sequence[Leaf],
-    key: Sequence[int],
-    settings: Settings,
-) -> dict[str, Any] | None:
-    def shown(row: Row, places: Sequence[int]) -> dict[str, str | None]:
-        return {leaves[i].label: readable_text(row[i], leaves[i].kind) for i in places}
-
-    everything = range(len(leaves))
-    if control is not None and test is not None:
-        columns = [i for i in everything if not _equal(control[i], test[i], leaves[i], settings)]
-        if not columns:
-            return None
-        return {
-            "kind": "differs",
-            "key": shown(control, key),
-            "columns": [leaves[i].label for i in columns],
-            "control": shown(control, columns),
-            "test": shown(test, columns),
-        }
-    row = control if control is not None else test
-    assert row is not None
-    kind, side = ("missing", "control") if test is None else ("extra", "test")
-    return {"kind": kind, "key": shown(row, key), side: shown(row, everything)}
-
-
-def _equal(control: str | None, test: str | None, leaf: Leaf, settings: Settings) -> bool:
-    if control == test or not leaf.number or control is None or test is None:
-        return control == test
-    try:
-        a, b = (float(readable_text(text, leaf.kind) or "nan") for text in (control, test))
-    except ValueError:
-        return False
-    return close(a, b, settings)
-
-
-def _by_key(
-    control: list[Row], test: list[Row], key: Sequence[int]
-) -> Iterator[tuple[Row | None, Row | None]]:
-    def keyed(rows: list[Row]) -> dict[Row, list[Row]]:
-        found: dict[Row, list[Row]] = defaultdict(list)
-        for row in rows:
-            found[tuple(row[i] for i in key)].append(row)
         return found
+    key = _key(control, test, plan, rows, given_key)
+    places = tuple(Place(leaf.label, leaf.kind, bool(leaf.number)) for leaf in control.leaves(plan))
+    pairing = Pairing(places, tuple(key), settings)
+    buckets = _bucket_count(max(rows))
+    digests = [_digests(side, plan, key, buckets) for side in (control, test)]
+    reads = tuple(partial(_rows_sql, side, plan, key, buckets) for side in (control, test))
+    for chosen, size in _waves(digests, settings.driver_rows):
+        left = settings.sample - len(found)
+        if left <= 0:
+            break
+        if size > settings.driver_rows and control.spreads and test.spreads:
+            sides = (control, test)
+            found += spread_differences(sides, (reads[0], reads[1]), chosen, pairing, left)
+        else:
+            mine, theirs = (
+                _read(side, read(chosen)) for side, read in zip((control, test), reads, strict=True)
+            )
+            found += islice(pairing.differences(mine, theirs), left)
+    return found
 
-    one, other = keyed(control), keyed(test)
-    for name in sorted(one.keys() | other.keys(), key=str):
-        mine, theirs = one.get(name, []), other.get(name, [])
-        yield from zip(mine, theirs, strict=False)
-        shared = min(len(mine), len(theirs))
-        yield from ((row, None) for row in mine[shared:])
-        yield from ((None, row) for row in theirs[shared:])
 
-
-def _by_multiset(control: list[Row], test: list[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    one, other = Counter(control), Counter(test)
-    yield from ((row, None) for row in (one - other).elements())
-    yield from ((None, row) for row in (other - one).elements())
+def _waves(
+    digests: Sequence[Mapping[int, tuple[int, int]]], rows: int
+) -> Iterator[tuple[list[int], int]]:
+    """Buckets that differ, with how many rows they hold: few at first, many where those tell too little."""
+    one, other = digests
+    sizes = {
+        bucket: max(one.get(bucket, _NONE)[0], other.get(bucket, _NONE)[0])
+        for bucket in sorted(one.keys() | other.keys())
+        if one.get(bucket) != other.get(bucket)
+    }
+    chosen: list[int] = []
+    total, limit = 0, rows
+    for bucket, size in sizes.items():
+        if chosen and total + size > limit:
+            yield chosen, total
+            chosen, total, limit = [], 0, rows * SPREAD
+        chosen.append(bucket)
+        total += size
+    if chosen:
+        yield chosen, total
 
 
 def _key(
@@ -152,7 +116,9 @@ def _key(
     if given:
         wanted = {name.lower() for name in given}
         return [i for i, leaf in enumerate(leaves) if leaf.label.lower() in wanted]
-    candidates = [i for i, leaf in enumerate(leaves) if not leaf.number][:KEY_CANDIDATES]
+    candidates = [i for i, leaf in enumerate(leaves) if not leaf.number and not leaf.is_document][
+        :KEY_CANDIDATES
+    ]
     if not candidates or not min(rows):
         return []
     unique = set(candidates)
@@ -169,14 +135,11 @@ def _digests(
     side: LiveResult, plan: Plan, key: Sequence[int], buckets: int
 ) -> dict[int, tuple[int, int]]:
     texts, leaves = side.texts, side.leaves(plan)
-    whole = texts.row_hash(
-        [leaf.sorted or leaf.text for leaf in leaves],
-        [leaf.free or bool(leaf.number) for leaf in leaves],
-    )
     bucket = texts.bucket("h", buckets)
+    hashes = f"{_placed(side, leaves, key)} AS h, {_whole(side, leaves)} AS r"
     rows = side.fetch(
         f"SELECT {bucket}, COUNT(*), {texts.total('r')} FROM"
-        f" (SELECT {_placed(side, leaves, key)} AS h, {whole} AS r FROM {_inner(side)}) AS b GROUP BY {bucket}"
+        f" (SELECT {hashes} FROM {_inner(side)}) AS b GROUP BY {bucket}"
     )
     return {int(number): (int(count), int(total)) for number, count, total in rows}
 
@@ -191,7 +154,7 @@ def _float_buckets(
     bucket = texts.bucket("h", buckets)
     rows = side.fetch(
         f"SELECT {bucket}, COUNT(*), {sums} FROM"
-        f" (SELECT {exact_hash(texts, leaves, unordered=True)} AS h, {named} FROM {_inner(side)}) AS b"
+        f" (SELECT {_placed(side, leaves, ())} AS h, {named} FROM {_inner(side)}) AS b"
         f" GROUP BY {bucket}"
     )
     return {
@@ -203,25 +166,44 @@ def _float_buckets(
     }
 
 
-def _read(
+def _rows_sql(
     side: LiveResult, plan: Plan, key: Sequence[int], buckets: int, chosen: Sequence[int]
-) -> list[Row]:
+) -> str:
+    """The rows of some buckets, each once: its place, its fingerprint, how often it is there, and its texts."""
     leaves = side.leaves(plan)
-    names = ", ".join(f"t{i}" for i in range(len(leaves)))
+    # All texts of one fingerprint are the same; to group by them would be to ask a collation.
+    names = ", ".join(f"MIN(t{i}) AS t{i}" for i in range(len(leaves)))
     texts = ", ".join(f"{leaf.sorted or leaf.text} AS t{i}" for i, leaf in enumerate(leaves))
     numbers = ", ".join(str(number) for number in chosen)
-    rows = side.fetch(
-        f"SELECT {names} FROM (SELECT {texts}, {_placed(side, leaves, key)} AS h FROM {_inner(side)}) AS b"
-        f" WHERE {side.texts.bucket('h', buckets)} IN ({numbers})"
+    inner = (
+        f"SELECT {texts}, {_placed(side, leaves, key)} AS h, {_whole(side, leaves)} AS r"
+        f" FROM {_inner(side)}"
     )
-    return [tuple(None if value is None else str(value) for value in row) for row in rows]
+    return (
+        f"SELECT h, r, COUNT(*) AS n, {names} FROM ({inner}) AS b"
+        f" WHERE {side.texts.bucket('h', buckets)} IN ({numbers}) GROUP BY h, r"
+    )
+
+
+def _read(side: LiveResult, statement: str) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for _, _, count, *texts in side.fetch(statement):
+        found[tuple(None if text is None else str(text) for text in texts)] += int(count)
+    return found
 
 
 def _placed(side: LiveResult, leaves: Sequence[Leaf], key: Sequence[int]) -> str:
-    """What a row's bucket follows from: its key, or all that is compared exactly."""
+    """What a row's bucket follows from: its key, or all that is compared exactly but documents."""
     if not key:
-        return exact_hash(side.texts, leaves, unordered=True)
+        return exact_hash(side.texts, leaves, unordered=True, documents=False)
     return side.texts.row_hash([leaves[i].text for i in key], [leaves[i].free for i in key])
+
+
+def _whole(side: LiveResult, leaves: Sequence[Leaf]) -> str:
+    return side.texts.row_hash(
+        [leaf.sorted or leaf.text for leaf in leaves],
+        [leaf.free or bool(leaf.number) for leaf in leaves],
+    )
 
 
 def _finite(side: LiveResult, x: str) -> str:

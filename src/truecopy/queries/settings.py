@@ -30,6 +30,7 @@ class Settings:
         max_slowdown, max_cpu: The test side may take so many times what control took.
         min_seconds: Times below it are noise, and no regression.
         sample: Differing rows that a result carries at most.
+        driver_rows: Rows among which differing ones are looked for here; more are left to Spark.
         ignored_functions: Functions whose results are known to differ.
         substitutes: SQL by the name of a function that is replaced by it; `{0}`, `{1}`, … are arguments.
     """
@@ -59,6 +60,7 @@ class Settings:
     max_cpu: float | None = None
     min_seconds: float = 0.1
     sample: int = 20
+    driver_rows: int = 20_000
     allow: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -72,7 +74,6 @@ class Settings:
     resolvers: tuple[str, ...] = (
         "memory",
         "time-limit",
-        "limitation",
         "ignored-functions",
         "decimal-scale",
         "structured-floats",

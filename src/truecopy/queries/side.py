@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from truecopy.engines.queries.failure import Failure, Kind, QueryFailed
+from truecopy.engines.queries.failure import Failure, Kind, QueryFailed, failed
 from truecopy.engines.queries.session import Outcome, QuerySession
+from truecopy.model.errors import TruecopyError
 from truecopy.queries.compare import types_of
 from truecopy.queries.parsing import Type
 from truecopy.queries.pool import Pool
 from truecopy.queries.query import SideQuery
 from truecopy.queries.result import SideReport
-from truecopy.queries.results import LiveResult
+from truecopy.queries.results import LiveResult, Outline
 from truecopy.queries.retry import Policy, retried
 from truecopy.queries.rewrite import Rewriter, Rewritten, require_scratch
 from truecopy.queries.scratch import placed
@@ -51,22 +53,30 @@ class Side:
         self._made: list[str] = []
         self._teardown: list[str] = []  # what was found to be safe
         self._runs = 0
+        self._is_over = False
+        self._results: list[LiveResult] = []
         self._stage = name
         self.sql = query.sql
 
-    def produce(self) -> tuple[LiveResult, Rewritten]:
-        """Set-up and the query, as one unit that is tried again as a whole."""
+    def produce(
+        self, foresee: Callable[[Outline], None] | None = None
+    ) -> tuple[LiveResult, Rewritten]:
+        """Set-up and the query, as one unit that is tried again as a whole.
+
+        `foresee` is told before the query runs what its result will look like, where that costs little.
+        """
         self._runs += 1
         table = f"{self._table}_{self._runs}"
-        rewritten, outcome = self._retried(lambda session: self._run(session, table))
+        rewritten, outcome = self._retried(lambda session: self._run(session, table, foresee))
         if self._runs == 1:
             self.report.sql = rewritten.run or rewritten.result
             self.report.setup = [*self.query.setup, *rewritten.setup]
             self.report.seconds = outcome.seconds
             self.report.cpu_seconds = outcome.cpu_seconds
             self.report.memory_bytes = outcome.memory_bytes
-        result = self.ask("describe", lambda session: self._live(session, rewritten.result))
+        result = self.ask("describe", lambda session: self._live(session, rewritten))
         self.report.schema = types_of(result)
+        self._results.append(result)
         return result, rewritten
 
     def ask(self, what: str, action: Callable[[QuerySession], T]) -> T:
@@ -87,8 +97,20 @@ class Side:
         """The engine's plan of the query as the user wrote it."""
         return self.ask("explain", lambda session: session.explain(self.query.sql))
 
+    def abandon(self) -> None:
+        """Stops what runs, and leaves its connection: an interruption may have come in the midst of an answer."""
+        if self._session is not None:
+            with suppress(QueryFailed, TruecopyError, OSError):
+                self._session.cancel()
+            self._pool.give_back(self._session, self.query, broken=True)
+            self._session = None
+
     def tear_down(self) -> None:
         """Drops what was made and runs the user's tear-down, whatever happened before."""
+        self._settle()
+        self._is_over = True
+        if self._session is not None:
+            self._pool.spare(self._session)
         try:
             if self._made or self._teardown:
                 self._retried(self._clear)
@@ -98,6 +120,18 @@ class Side:
             if self._session is not None:
                 self._pool.give_back(self._session, self.query)
                 self._session = None
+
+    def _settle(self) -> None:
+        """Stops what is still measured: nobody will ask for it, and its failure is none."""
+        if all(result.is_settled for result in self._results):
+            return
+        kept = len(self._failures)
+        if self._session is not None:
+            with suppress(QueryFailed, TruecopyError, OSError):
+                self._session.cancel()
+        for result in self._results:
+            result.settle()
+        del self._failures[kept:]
 
     def _clear(self, session: QuerySession) -> None:
         self._stage = f"{self.name} tear-down"
@@ -109,7 +143,9 @@ class Side:
                 for name in self._made:
                     session.drop(name)
 
-    def _run(self, session: QuerySession, table: str) -> tuple[Rewritten, Outcome]:
+    def _run(
+        self, session: QuerySession, table: str, foresee: Callable[[Outline], None] | None
+    ) -> tuple[Rewritten, Outcome]:
         limit = self._settings.timeout
         self._stage = f"{self.name} set-up"
         session.make_scratch() if not self._settings.read_only else None
@@ -132,7 +168,25 @@ class Side:
         self._stage = self.name
         if rewritten.run is None:
             return rewritten, Outcome(0.0)
-        return rewritten, session.run(rewritten.run, limit)
+        if foresee is not None and rewritten.query is not None and session.describes_cheaply:
+            self._foretell(session, rewritten.query, foresee)
+        try:
+            return rewritten, session.run(rewritten.run, limit)
+        except QueryFailed as error:
+            if error.failure.kind is Kind.MEMORY:
+                self.report.memory_bytes = session.memory_bound()
+            raise
+
+    def _foretell(
+        self, session: QuerySession, query: str, foresee: Callable[[Outline], None]
+    ) -> None:
+        try:
+            columns = session.columns(query, self._settings.metadata_timeout)
+        except QueryFailed as error:
+            if error.failure.kind is Kind.CONNECTION:
+                raise
+            return  # the query itself will tell
+        foresee(Outline(session.dialect, tuple(columns)))
 
     def _make_room(self, session: QuerySession, names: list[str]) -> None:
         for name in names:
@@ -141,22 +195,27 @@ class Side:
             if name not in self._made:
                 self._made.append(name)
 
-    def _live(self, session: QuerySession, query: str) -> LiveResult:
-        columns = session.columns(query, self._settings.metadata_timeout)
+    def _live(self, session: QuerySession, rewritten: Rewritten) -> LiveResult:
+        columns = session.columns(rewritten.result, self._settings.metadata_timeout)
         return LiveResult(
             self.ask,
             session.texts,
             session.dialect,
-            query,
+            rewritten.result,
             columns,
             self._settings.checksum_timeout,
             self,
+            kept=rewritten.run is not None,
         )
 
     def _retried(self, action: Callable[[QuerySession], T]) -> T:
         def once() -> T:
+            if self._pool.stopped and not self._is_over:
+                raise failed(Kind.OTHER, "interrupted")
             if self._session is None:
                 self._session = self._pool.take(self.query)
+                if self._is_over:
+                    self._pool.spare(self._session)
             session = self._session
             try:
                 return action(session)
@@ -164,11 +223,11 @@ class Side:
                 self._leave(session, error)
                 raise
             except Exception as error:
-                failed = session.explained(error)
-                if failed is None:
+                explained = session.explained(error)
+                if explained is None:
                     raise
-                self._leave(session, failed)
-                raise failed from None
+                self._leave(session, explained)
+                raise explained from None
 
         settings = self._settings
         return retried(

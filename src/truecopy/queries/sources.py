@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from truecopy.engines.queries.session import open_session
-from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.endpoint import mask_url, parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.queries import plugins
 from truecopy.queries.query import Query
@@ -27,10 +27,11 @@ def read_source(location: str, suite: str | None = None, kind: str | None = None
     """The queries at a location; names must be unique within a suite."""
     source = plugins.load("sources", kind or _kind(location))
     found: list[Query] = list(source(location, suite))
+    where = mask_url(location)
     seen: set[tuple[str, str]] = set()
     for query in found:
         if (query.suite, query.name) in seen:
-            raise UsageError(f"{location}: two queries of {query.suite} are named {query.name}")
+            raise UsageError(f"{where}: two queries of {query.suite} are named {query.name}")
         seen.add((query.suite, query.name))
     return found
 
@@ -104,16 +105,16 @@ def from_table(location: str, suite: str | None) -> Iterator[Query]:
     """`URL#table` with the columns suite, name, control_query and test_query.
 
     Circumstances are columns too, with the prefix `control_` or `test_` for one side only.
-    Set-up and tear-down are JSON lists of statements, session settings a JSON object.
+    Set-up, tear-down and `key` are JSON lists, session settings a JSON object.
     """
     url, _, table = location.rpartition("#")
     if not url:
-        raise UsageError(f"{location} names no table: write URL#table")
+        raise UsageError(f"{mask_url(location)} names no table: write URL#table")
     with open_session(parse_endpoint(url)) as session:
         quoted = ".".join(session.quote(part) for part in table.split("."))
         names = session.names(f"SELECT * FROM {quoted} WHERE 1 = 0")
         rows = session.fetch(session.texts.escaped(f"SELECT * FROM {quoted}"))
-    queries = (_from_row(dict(zip(names, row, strict=True)), location) for row in rows)
+    queries = (_from_row(dict(zip(names, row, strict=True)), mask_url(location)) for row in rows)
     yield from _of_suite(sorted(queries, key=lambda query: (query.suite, query.name)), suite)
 
 
@@ -122,14 +123,16 @@ def _from_row(row: Mapping[str, object], where: str) -> Query:
 
     def decoded(name: str) -> object:
         value = found[name]
-        if not name.endswith(("setup", "teardown", "session")):
+        if not name.endswith(("setup", "teardown", "session", "key")):
             return str(value)
         try:
             return json.loads(str(value))
         except ValueError:
             raise UsageError(f"{where}: {found.get('name')}: {name} is not JSON") from None
 
-    entry: dict[str, Any] = {n: decoded(n) for n in ("name", "query", *_SIDE_COLUMNS) if n in found}
+    entry: dict[str, Any] = {
+        n: decoded(n) for n in ("name", "query", "key", *_SIDE_COLUMNS) if n in found
+    }
     for side in ("control", "test"):
         own = {
             n: decoded(f"{side}_{n}") for n in ("query", *_SIDE_COLUMNS) if f"{side}_{n}" in found

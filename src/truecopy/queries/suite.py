@@ -16,7 +16,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.queries import plugins
 from truecopy.queries.bank import Bank, kept
-from truecopy.queries.filters import chosen, skip_reason
+from truecopy.queries.filters import named, skip_reason
 from truecopy.queries.parsing import NotParsed, Unsafe
 from truecopy.queries.pool import Pool
 from truecopy.queries.query import Query, SideQuery
@@ -27,6 +27,8 @@ from truecopy.queries.settings import Settings
 from truecopy.queries.side import Side, is_definition
 from truecopy.queries.sinks import Sink
 from truecopy.queries.verify_query import Ends, verify_query
+
+STOP_SECONDS = 0.5
 
 Listener = Callable[[QueryResult, int, int], None]
 """Hears of each result, how many there are by now, and how many there will be."""
@@ -71,7 +73,7 @@ def run_queries(
         listener: What is told of the progress.
     """
     chosen_settings = settings or Settings()
-    wanted = chosen(queries, chosen_settings)
+    wanted = named(queries, chosen_settings)
     ends = tuple(_endpoint(end) for end in (control, test))
     suite = wanted[0].suite if wanted else ""
     with ExitStack() as stack:
@@ -99,7 +101,7 @@ def fill_bank(
     """Runs control alone; gives for each query the line of the bank, or None and why there is none."""
     chosen_settings = settings or Settings()
     end = _endpoint(control)
-    wanted = chosen(queries, chosen_settings)
+    wanted = named(queries, chosen_settings)
     suite = wanted[0].suite if wanted else ""
     policy = plugins.load("retries", chosen_settings.retry)
     rewriter = plugins.load("rewriters", chosen_settings.rewriter)
@@ -138,6 +140,9 @@ def fill_bank(
                 yield query, line, ""
             except (QueryFailed, Unsafe, NotParsed) as error:
                 yield query, None, str(error)
+            except BaseException:
+                side.abandon()
+                raise
             finally:
                 side.tear_down()
 
@@ -166,16 +171,21 @@ class _Run:
         ]
         found: dict[int, QueryResult] = {}
         executor = ThreadPoolExecutor(max(1, self.settings.concurrency), "truecopy-queries")
+        waiting: dict[Future[QueryResult], int] = {}
         try:
-            waiting = {
+            waiting |= {
                 executor.submit(self._one, at, query, repetition): at
                 for at, (query, repetition) in enumerate(jobs)
             }
             self._collect(waiting, found, len(jobs))
         except BaseException:
             self._stopping.set()
-            self.ends.control.cancel()
-            self.ends.test.cancel()
+            executor.shutdown(wait=False, cancel_futures=True)
+            # Again and again: a worker may have been between two statements.
+            while any(future.running() for future in waiting):
+                self.ends.control.stop()
+                self.ends.test.stop()
+                wait(waiting, timeout=STOP_SECONDS)
             raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)

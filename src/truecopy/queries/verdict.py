@@ -128,6 +128,12 @@ def rounding(rows: int, *sums: FloatSums) -> float:
     return max(rows, 1) * 2**-52 * max(each.magnitude for each in sums)
 
 
+_CAVEATS = {
+    "structured-floats": "floats inside a nested value are compared exactly",
+    "json": "documents inside a nested value are compared as they are printed",
+}
+
+
 def judge_leaf(
     leaf: Leaf, control: LeafSums, test: LeafSums, counts: tuple[int, int]
 ) -> tuple[str, str]:
@@ -140,6 +146,4 @@ def judge_leaf(
         return "", ""
     if leaf.rounded is not None and control.rounded == test.rounded:
         return "equal in the digits after the point that both sides have", "decimal-scale"
-    if leaf.structured:
-        return "floats inside a nested value are compared exactly", "structured-floats"
-    return "checksums differ", ""
+    return _CAVEATS.get(leaf.caveat, "checksums differ"), leaf.caveat

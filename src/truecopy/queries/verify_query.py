@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from truecopy.engines.queries.failure import Failure, Kind, QueryFailed
 from truecopy.queries import plugins
 from truecopy.queries.bank import Bank
-from truecopy.queries.compare import Comparison, compare_schema, types_of
+from truecopy.queries.compare import Comparison, compare_schema, plan_for, types_of
 from truecopy.queries.determinism import Control, Determinism
 from truecopy.queries.filters import skip_reason
 from truecopy.queries.parsing import NotParsed, Unsafe
@@ -17,7 +18,7 @@ from truecopy.queries.pool import Pool
 from truecopy.queries.query import Query
 from truecopy.queries.resolve import resolve
 from truecopy.queries.result import QueryResult, SideReport, Skipped, Status
-from truecopy.queries.results import LiveResult, Result
+from truecopy.queries.results import LiveResult, Outline, Result
 from truecopy.queries.settings import Settings
 from truecopy.queries.side import Side, is_definition
 from truecopy.queries.verdict import Match
@@ -121,7 +122,7 @@ class _Attempt:
             self._explain()
             return
         control, definition = self._control()
-        test = self._test()
+        test = self._test(self._foreseeing(control, definition))
         if control is None:
             self.result.status = Status.SUCCEEDED
             return
@@ -168,11 +169,28 @@ class _Attempt:
         self.result.type = str(rewritten.type)
         return result, is_definition(rewritten)
 
-    def _test(self) -> LiveResult:
+    def _foreseeing(
+        self, control: Result | None, definition: bool
+    ) -> Callable[[Outline], None] | None:
+        """Control is measured while the test query runs, except where it would disturb a gate on time."""
+        settings = self.settings
+        gated = settings.max_slowdown is not None or settings.max_cpu is not None
+        if not isinstance(control, LiveResult) or definition or settings.skip_checksum or gated:
+            return None
+        first = control
+
+        def foresee(test: Outline) -> None:
+            plan = plan_for(first, test, settings)
+            if plan is not None:
+                first.begin(plan)
+
+        return foresee
+
+    def _test(self, foresee: Callable[[Outline], None] | None) -> LiveResult:
         try:
             if self.settings.plans:
                 self.test.report.plan = self.test.explain()
-            result, rewritten = self.test.produce()
+            result, rewritten = self.test.produce(foresee)
         except QueryFailed as error:
             self._resubmit_if_gone(error)
             self._fail(str(error))

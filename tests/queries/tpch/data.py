@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -49,10 +50,13 @@ def make_duckdb(parquet: Path, path: Path) -> Path:
     return path
 
 
-def fill_server(parquet: Path, database: Database, folder: Path) -> None:
+def fill_server(
+    parquet: Path, database: Database, folder: Path, tables: Sequence[str] = tuple(KEYS)
+) -> None:
     """The tables in MariaDB or PostgreSQL, with their keys and the indexes that the queries need."""
     mysql = database.url.startswith(("mariadb", "mysql"))
-    for table, key in KEYS.items():
+    for table in tables:
+        key = KEYS[table]
         source = f"'{parquet / table}.parquet'"
         columns = duckdb.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
         declared = ", ".join(f"{row[0]} {_type(row[0], row[1])} NOT NULL" for row in columns)

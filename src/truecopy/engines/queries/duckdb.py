@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -19,11 +19,11 @@ from truecopy.engines.duckdb_dialect import DuckDBDialect, canonical_type
 from truecopy.engines.duckdb_text import canonical
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
 from truecopy.engines.queries.native_types import read_shape
-from truecopy.engines.queries.session import QuerySession, text_rows
+from truecopy.engines.queries.session import QuerySession, blocks, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.shape import QueryColumn, Scalar
-from truecopy.model.types import Decimal, Float, Type, Unknown
+from truecopy.model.types import Decimal, Type, Unknown
 
 _SOURCE = "source"
 _KINDS: tuple[tuple[type[Exception], Kind], ...] = (
@@ -38,6 +38,7 @@ _KINDS: tuple[tuple[type[Exception], Kind], ...] = (
     (duckdb.InvalidInputException, Kind.REFUSED),
     (duckdb.PermissionException, Kind.REFUSED),
 )
+_UNITS = {"bytes": 1, **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", 1)}}
 _lock = threading.Lock()
 
 
@@ -55,16 +56,9 @@ class DuckDBTexts(Texts):
             return f"CAST({x} AS VARCHAR)"
         return canonical(x, own.native, own.type, kind)
 
-    def number(self, x: str, own: Scalar) -> str:
-        return x if isinstance(own.type, Float) else f"CAST({x} AS DOUBLE)"
-
     def rounded(self, x: str, own: Scalar, scale: int) -> str:  # noqa: ARG002 - one way for all
         cast = f"CAST(round({x}, {scale:d}) AS DECIMAL(38,{scale:d}))"
         return canonical(cast, f"DECIMAL(38,{scale:d})", Decimal(scale), Decimal(scale))
-
-    def concat(self, parts: Sequence[str]) -> str:
-        # `concat` takes NULL for nothing, which texts of elements must not.
-        return f"({' || '.join(parts)})"
 
     def byte_length(self, text: str) -> str:
         return self._dialect.byte_length(text)
@@ -72,8 +66,8 @@ class DuckDBTexts(Texts):
     def hash60(self, text: str) -> str:
         return self._dialect.hash60(text)
 
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} % {buckets:d})"
+    def own_hash(self, columns: Sequence[tuple[str, Scalar]]) -> str | None:
+        return f"hash({', '.join(x for x, _ in columns)})"
 
     def special(self, x: str) -> tuple[str, str, str]:
         return f"isnan({x})", f"{x} = 'inf'::DOUBLE", f"{x} = '-inf'::DOUBLE"
@@ -84,15 +78,6 @@ class DuckDBTexts(Texts):
     def gather(self, x: str, variable: str, item: str, *, ordered: bool) -> str:
         texts = f"list_transform({x}, lambda {variable}: {item})"
         return f"array_to_string({texts if ordered else f'list_sort({texts})'}, '')"
-
-    def entries(self, x: str) -> str:
-        return f"map_entries({x})"
-
-    def values(self, x: str) -> str:
-        return f"map_values({x})"
-
-    def keys(self, x: str) -> str:
-        return f"map_keys({x})"
 
     def size(self, x: str) -> str:
         return f"(len({x})::VARCHAR || ':' || list_count({x})::VARCHAR)"
@@ -106,6 +91,7 @@ class DuckDBQueries(QuerySession):
 
     dialect = "duckdb"
     keeps_scratch = False
+    serves_tasks = False
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
@@ -124,6 +110,9 @@ class DuckDBQueries(QuerySession):
 
     def select(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql).fetchall()
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        yield from blocks(self._connection.execute(sql))
 
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         found = self._connection.execute(f"DESCRIBE {query}").fetchall()
@@ -177,6 +166,14 @@ class DuckDBQueries(QuerySession):
             "SELECT SUM(memory_usage_bytes) FROM duckdb_memory()"
         ).fetchone()
         return time.process_time(), int(found[0]) if found and found[0] is not None else None
+
+    def memory_bound(self) -> int | None:
+        """Its limit: what it held is given back by now."""
+        found = self._connection.execute("SELECT current_setting('memory_limit')").fetchone()
+        number, _, unit = str(found[0] if found else "").partition(" ")
+        if unit not in _UNITS:
+            return None
+        return int(float(number) * _UNITS[unit])
 
 
 def _scalar(native: str) -> Scalar:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pymysql
@@ -13,7 +13,7 @@ from pymysql.constants import FLAG
 from truecopy.engines.mysql import open_connection
 from truecopy.engines.mysql_dialect import MySQLDialect, canonical_type
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
-from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, text_rows
+from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, blocks, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError
@@ -86,9 +86,6 @@ class MySQLTexts(Texts):
     def hash60(self, text: str) -> str:
         return self._dialect.hash60(text)
 
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} % {buckets:d})".replace("%", "%%")
-
     def special(self, x: str) -> tuple[str, str, str]:  # noqa: ARG002 - none of them
         """There are no such numbers here."""
         return "FALSE", "FALSE", "FALSE"
@@ -98,6 +95,7 @@ class MySQLQueries(QuerySession):
     """One connection; it is cancelled by KILL QUERY from another one."""
 
     dialect = "mysql"
+    describes_cheaply = False  # conditions on constants are evaluated even for LIMIT 0
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
@@ -115,6 +113,11 @@ class MySQLQueries(QuerySession):
 
     def select(self, sql: str) -> list[tuple[Any, ...]]:
         return self._ask(sql, ())[0]
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
+            cursor.execute(sql, ())
+            yield from blocks(cursor)
 
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         with self._connection.cursor() as cursor:

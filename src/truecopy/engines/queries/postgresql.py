@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import psycopg
@@ -12,12 +14,24 @@ from truecopy.engines.postgresql import connection_parameters, explain_refusal
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect, canonical_type
 from truecopy.engines.postgresql_text import canonical
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
-from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, text_rows
+from truecopy.engines.queries.session import (
+    DEFAULT_SCRATCH,
+    ROWS_AT_ONCE,
+    QuerySession,
+    text_rows,
+)
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.shape import ListOf, QueryColumn, Scalar, Shape
 from truecopy.model.types import Decimal, Float, Type
 
+_HASHES_RECORDS = 140000
+_COLLATED = {"text", "character"}
+_HASHED = {
+    *_COLLATED,
+    *("smallint", "integer", "bigint", "numeric", "real", "double", "boolean"),
+    *("date", "timestamp", "bytea", "uuid"),
+}
 _ORPHAN_CHECKS, _ORPHAN_PAUSE_SECONDS = 200, 0.05
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';"
@@ -52,8 +66,9 @@ class PostgreSQLTexts(Texts):
 
     placeholder = "%s"
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, version: int) -> None:
         self._dialect = PostgreSQLDialect(encoding)
+        self._version = version
 
     def quote(self, name: str) -> str:
         return self._dialect.quote(name)
@@ -76,8 +91,16 @@ class PostgreSQLTexts(Texts):
     def hash60(self, text: str) -> str:
         return self._dialect.hash60(text)
 
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} %% {buckets:d})"
+    def own_hash(self, columns: Sequence[tuple[str, Scalar]]) -> str | None:
+        words = [re.split(r"[ (]", own.native)[0] for _, own in columns]
+        if self._version < _HASHES_RECORDS or not set(words) <= _HASHED:
+            return None
+        # By another collation, texts that differ may have the same hash.
+        values = [
+            f'{x} COLLATE "C"' if word in _COLLATED else x
+            for (x, _), word in zip(columns, words, strict=True)
+        ]
+        return f"hash_record_extended(ROW({', '.join(values)}), 0)"
 
     def special(self, x: str) -> tuple[str, str, str]:
         return f"{x} = 'NaN'", f"{x} = 'Infinity'", f"{x} = '-Infinity'"
@@ -113,7 +136,8 @@ class PostgreSQLQueries(QuerySession):
             if refused.exit_code == 2:
                 raise refused from None
             raise failed(Kind.CONNECTION, refused) from None
-        self.texts = PostgreSQLTexts(str(encoding[0]) if encoding else "UTF8")
+        version = self._connection.info.server_version
+        self.texts = PostgreSQLTexts(str(encoding[0]) if encoding else "UTF8", version)
 
     def execute(self, sql: str) -> None:
         self._connection.execute(sql.encode())
@@ -121,6 +145,12 @@ class PostgreSQLQueries(QuerySession):
     def select(self, sql: str) -> list[tuple[Any, ...]]:
         with psycopg.ClientCursor(self._connection) as cursor:
             return cursor.execute(sql.encode(), ()).fetchall()
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        with psycopg.ClientCursor(self._connection) as cursor:
+            rows = cursor.stream(sql.encode(), ())
+            while found := list(islice(rows, ROWS_AT_ONCE)):
+                yield found
 
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         found = self._connection.execute(

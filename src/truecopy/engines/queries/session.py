@@ -24,6 +24,7 @@ from truecopy.model.shape import QueryColumn
 
 GROUP = "truecopy.queries.engines"
 DEFAULT_SCRATCH = "truecopy_scratch"
+ROWS_AT_ONCE = 5000
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class QuerySession(ABC):
         scratch: The schema (with its catalog, where there are such) that takes all tables we make.
         keeps_scratch: Whether scratch tables outlive the connection.
         makes_views: Whether a view in the scratch schema may read tables of another one.
+        describes_cheaply: Whether `describe` runs nothing.
+        serves_tasks: Whether connections of other processes see scratch tables.
+        is_of_spark: Whether the Spark session of this process sees them.
     """
 
     dialect: str
@@ -50,6 +54,9 @@ class QuerySession(ABC):
     scratch: tuple[str, ...]
     keeps_scratch = True
     makes_views = True
+    describes_cheaply = True
+    serves_tasks = True
+    is_of_spark = False
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -63,6 +70,10 @@ class QuerySession(ABC):
     @abstractmethod
     def select(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a small result of SQL that was made here."""
+
+    @abstractmethod
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """The rows of a large result of SQL that was made here, some thousands at a time."""
 
     @abstractmethod
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
@@ -126,6 +137,10 @@ class QuerySession(ABC):
     def usage(self) -> tuple[float | None, int | None]:
         """Seconds of CPU so far, and peak memory in bytes, of what ran here; None where unknown."""
         return None, None
+
+    def memory_bound(self) -> int | None:
+        """Asked after a statement ran out of memory: the most that it can have used; None where unknown."""
+        return None
 
     # Shared
 
@@ -228,6 +243,12 @@ def open_session(endpoint: Endpoint, scratch: str | None = None) -> QuerySession
             f" pip install 'truecopy[{endpoint.scheme}]'"
         ) from error
     return engine(endpoint, scratch)
+
+
+def blocks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a cursor of Python's database interface, some at a time."""
+    while found := cursor.fetchmany(ROWS_AT_ONCE):
+        yield [tuple(row) for row in found]
 
 
 def text_rows(rows: Sequence[Sequence[object]]) -> list[str]:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
-from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, text_rows
+from truecopy.engines.queries.session import (
+    DEFAULT_SCRATCH,
+    ROWS_AT_ONCE,
+    QuerySession,
+    text_rows,
+)
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.shape import ListOf, MapOf, QueryColumn, Scalar, Shape, StructOf
-from truecopy.model.types import Decimal, Float, Text, Type, Unsupported
+from truecopy.model.types import Decimal, Text, Type, Unsupported
 from truecopy.sparksql.dialect import canonical_type, quote, text_sql
 
 if TYPE_CHECKING:
@@ -51,9 +57,6 @@ class SparkTexts(Texts):
             return f"CAST({x} AS STRING)"
         return text_sql(x, own.type, kind)
 
-    def number(self, x: str, own: Scalar) -> str:
-        return x if isinstance(own.type, Float) else f"CAST({x} AS DOUBLE)"
-
     def rounded(self, x: str, own: Scalar, scale: int) -> str:
         digits = own.type.scale if isinstance(own.type, Decimal) else 0
         kept = min(scale, digits or 0)
@@ -68,11 +71,14 @@ class SparkTexts(Texts):
     def hash60(self, text: str) -> str:
         return f"CAST(conv(substr(sha2(CAST({text} AS BINARY), 256), 1, 15), 16, 10) AS BIGINT)"
 
+    def own_hash(self, columns: Sequence[tuple[str, Scalar]]) -> str | None:
+        if any("collate" in own.native for _, own in columns):
+            return None
+        # It passes over NULL, which must not be the same in another column.
+        return f"xxhash64({', '.join(f'{x}, {x} IS NULL' for x, _ in columns)})"
+
     def total(self, x: str) -> str:
         return f"COALESCE(SUM(CAST({x} AS DECIMAL(38,0))), 0)"
-
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} % {buckets:d})"
 
     def special(self, x: str) -> tuple[str, str, str]:
         return f"isnan({x})", f"{x} = double('Infinity')", f"{x} = double('-Infinity')"
@@ -80,15 +86,6 @@ class SparkTexts(Texts):
     def gather(self, x: str, variable: str, item: str, *, ordered: bool) -> str:
         texts = f"transform({x}, {variable} -> {item})"
         return f"array_join({texts if ordered else f'array_sort({texts})'}, '')"
-
-    def entries(self, x: str) -> str:
-        return f"map_entries({x})"
-
-    def values(self, x: str) -> str:
-        return f"map_values({x})"
-
-    def keys(self, x: str) -> str:
-        return f"map_keys({x})"
 
     def size(self, x: str) -> str:
         return f"concat(array_size({x}), ':', array_size(array_compact({x})))"
@@ -101,11 +98,13 @@ class SparkQueries(QuerySession):
     """A session of its own for settings, views and the current schema; the engine is shared."""
 
     dialect = "spark"
+    serves_tasks = False
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
         self.texts = SparkTexts()
         self.scratch = (scratch or DEFAULT_SCRATCH,)
+        self.is_of_spark = endpoint.scheme == "spark"
         self._tag = f"truecopy-{uuid.uuid4().hex[:12]}"
         try:
             self._spark = _open(endpoint)
@@ -127,6 +126,15 @@ class SparkQueries(QuerySession):
         )  # of this thread, which may not be the one that opened the session
         try:
             return [tuple(row) for row in self._spark.sql(sql).collect()]
+        finally:
+            self._spark.removeTag(self._tag)
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        self._spark.addTag(self._tag)
+        try:
+            rows = map(tuple, self._spark.sql(sql).toLocalIterator())
+            while found := list(islice(rows, ROWS_AT_ONCE)):
+                yield found
         finally:
             self._spark.removeTag(self._tag)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
-from truecopy.engines.queries.session import QuerySession, text_rows
+from truecopy.engines.queries.session import QuerySession, blocks, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.engines.sqlite import open_file
 from truecopy.model.endpoint import Endpoint
@@ -49,9 +49,6 @@ class SQLiteTexts(Texts):
     def rounded(self, x: str, own: Scalar, scale: int) -> str:
         return self.scalar(f"round({x}, {scale:d})", own, Decimal(scale))
 
-    def concat(self, parts: Sequence[str]) -> str:
-        return f"({' || '.join(parts)})"
-
     def byte_length(self, text: str) -> str:
         return f"CAST(length(CAST({text} AS BLOB)) AS TEXT)"
 
@@ -60,9 +57,6 @@ class SQLiteTexts(Texts):
 
     def total(self, x: str) -> str:
         return f"COALESCE(truecopy_total({x}), 0)"  # SUM overflows
-
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} % {buckets:d})"
 
     def special(self, x: str) -> tuple[str, str, str]:
         """A number that is none is NULL here."""
@@ -74,7 +68,9 @@ class SQLiteQueries(QuerySession):
 
     dialect = "sqlite"
     keeps_scratch = False
+    serves_tasks = False
     makes_views = False
+    describes_cheaply = False
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
@@ -91,6 +87,9 @@ class SQLiteQueries(QuerySession):
 
     def select(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql).fetchall()
+
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        yield from blocks(self._connection.execute(sql))
 
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         """What the values are: one look at all of them."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from truecopy.model.shape import ListOf, MapOf, Scalar, Shape, StructOf
-from truecopy.model.types import Type
+from truecopy.model.types import Float, Type
 
 
 class Texts(ABC):
@@ -30,17 +30,17 @@ class Texts(ABC):
     def scalar(self, x: str, own: Scalar, kind: Type) -> str:
         """The canonical text of an expression; NULL stays NULL."""
 
-    @abstractmethod
     def number(self, x: str, own: Scalar) -> str:
         """A numeric expression as a double."""
+        return x if isinstance(own.type, Float) else f"CAST({x} AS DOUBLE)"
 
     @abstractmethod
     def rounded(self, x: str, own: Scalar, scale: int) -> str:
         """The text of a decimal, rounded to so many digits after the point."""
 
-    @abstractmethod
     def concat(self, parts: Sequence[str]) -> str:
-        """Texts put together; no part is NULL."""
+        """Texts put together; NULL if one of them is."""
+        return f"({' || '.join(parts)})"
 
     @abstractmethod
     def byte_length(self, text: str) -> str:
@@ -50,9 +50,18 @@ class Texts(ABC):
     def hash60(self, text: str) -> str:
         """The first 60 bits of the SHA-256 of a text, as an integer."""
 
-    @abstractmethod
     def bucket(self, number: str, buckets: int) -> str:
         """A fingerprint modulo a number of buckets."""
+        return f"({number} {self.escaped('%')} {buckets:d})"
+
+    def own_hash(self, columns: Sequence[tuple[str, Scalar]]) -> str | None:
+        """The engine's own hash of values as they are, 64 bits or more; None where it has none.
+
+        Only to be compared with that of the same engine: what it takes for different may still be
+        equal, what it takes for equal is.
+        """
+        del columns
+        return None
 
     def total(self, x: str) -> str:
         """The exact sum of whole numbers of 60 bits, 0 where there are none."""
@@ -74,7 +83,7 @@ class Texts(ABC):
 
     def entries(self, x: str) -> str:
         """The entries of a map as a list."""
-        raise NotImplementedError
+        return f"map_entries({x})"
 
     def entry(self, x: str) -> tuple[str, str]:
         """Key and value of an entry."""
@@ -82,11 +91,11 @@ class Texts(ABC):
 
     def values(self, x: str) -> str:
         """The values of a map as a list."""
-        raise NotImplementedError
+        return f"map_values({x})"
 
     def keys(self, x: str) -> str:
         """The keys of a map as a list."""
-        raise NotImplementedError
+        return f"map_keys({x})"
 
     def size(self, x: str) -> str:
         """How many elements a list has, and how many of them are not NULL, as one text."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
 from truecopy.engines.queries.native_types import read_shape
-from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, text_rows
+from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, blocks, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.shape import QueryColumn, Scalar
+from truecopy.model.shape import QueryColumn, Scalar, Shape
 from truecopy.model.types import (
     Binary,
     Boolean,
@@ -20,6 +20,7 @@ from truecopy.model.types import (
     Decimal,
     Float,
     Integer,
+    Json,
     Text,
     Timestamp,
     Type,
@@ -36,6 +37,7 @@ _SIMPLE: dict[str, Type] = {
     "date": Date(),
     "varbinary": Binary(),
     "uuid": Uuid(),
+    "json": Json("trino"),
     "unknown": Unknown(),
 }
 _TIME = {"EXCEEDED_TIME_LIMIT", "USER_CANCELED"}
@@ -57,6 +59,8 @@ class TrinoTexts(Texts):
                 return f"CASE WHEN {x} THEN '1' WHEN NOT {x} THEN '0' END"
             case Binary(), _:
                 return f"lower(to_hex({x}))"
+            case Json(), _:
+                return f"json_format({x})"
             case Integer() | Decimal(), Decimal(None):
                 plain = f"CAST({x} AS VARCHAR)"
                 pointed = f"regexp_replace({plain}, '(\\.\\d*?)0+$', '$1')"
@@ -74,14 +78,8 @@ class TrinoTexts(Texts):
             case _:
                 return f"CAST({x} AS VARCHAR)"
 
-    def number(self, x: str, own: Scalar) -> str:
-        return x if isinstance(own.type, Float) else f"CAST({x} AS DOUBLE)"
-
     def rounded(self, x: str, own: Scalar, scale: int) -> str:  # noqa: ARG002 - one way for all
         return f"CAST(CAST(round({x}, {scale:d}) AS DECIMAL(38,{scale:d})) AS VARCHAR)"
-
-    def concat(self, parts: Sequence[str]) -> str:
-        return f"({' || '.join(parts)})"
 
     def byte_length(self, text: str) -> str:
         return f"CAST(length(to_utf8({text})) AS VARCHAR)"
@@ -92,9 +90,6 @@ class TrinoTexts(Texts):
     def total(self, x: str) -> str:
         return f"COALESCE(SUM(CAST({x} AS DECIMAL(38,0))), 0)"
 
-    def bucket(self, number: str, buckets: int) -> str:
-        return f"({number} % {buckets:d})"
-
     def special(self, x: str) -> tuple[str, str, str]:
         return f"is_nan({x})", f"{x} = infinity()", f"{x} = -infinity()"
 
@@ -102,17 +97,8 @@ class TrinoTexts(Texts):
         texts = f"transform({x}, {variable} -> {item})"
         return f"array_join({texts if ordered else f'array_sort({texts})'}, '')"
 
-    def entries(self, x: str) -> str:
-        return f"map_entries({x})"
-
     def entry(self, x: str) -> tuple[str, str]:
         return f"{x}[1]", f"{x}[2]"
-
-    def values(self, x: str) -> str:
-        return f"map_values({x})"
-
-    def keys(self, x: str) -> str:
-        return f"map_keys({x})"
 
     def size(self, x: str) -> str:
         kept = f"filter({x}, e -> e IS NOT NULL)"
@@ -171,10 +157,15 @@ class TrinoQueries(QuerySession):
         self._cpu += ((getattr(self._cursor, "stats", None) or {}).get("cpuTimeMillis") or 0) / 1000
         return rows
 
+    def stream(self, sql: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        self._cursor = self._connection.cursor()
+        self._cursor.execute(sql)
+        yield from blocks(self._cursor)
+
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         self.select(f"SELECT * FROM ({query}) AS t LIMIT 0")
         fields = self._cursor.description or ()
-        return tuple(QueryColumn(field[0], read_shape(field[1], _scalar)) for field in fields)
+        return tuple(QueryColumn(field[0], shape_of(field[1])) for field in fields)
 
     def names(self, query: str) -> list[str]:
         self.select(query)
@@ -229,8 +220,16 @@ class TrinoQueries(QuerySession):
         self._connect()
 
     def usage(self) -> tuple[float | None, int | None]:
-        stats = getattr(self._cursor, "stats", None) or {}
-        return self._cpu, stats.get("peakMemoryBytes")
+        return self._cpu, self.memory_bound()
+
+    def memory_bound(self) -> int | None:
+        peak = (getattr(self._cursor, "stats", None) or {}).get("peakMemoryBytes")
+        return None if peak is None else int(peak)
+
+
+def shape_of(native: str) -> Shape:
+    """The shape of a type as Trino and Presto print it."""
+    return read_shape(native, _scalar)
 
 
 def _scalar(native: str) -> Scalar:
