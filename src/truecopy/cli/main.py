@@ -17,6 +17,7 @@ from truecopy.cli.cache import cache
 from truecopy.cli.changelog import changelog_app
 from truecopy.cli.check import check
 from truecopy.cli.cutover import cutover, switch_back
+from truecopy.cli.delete import delete
 from truecopy.cli.demo import demo
 from truecopy.cli.pause import pause, resume, throttle
 from truecopy.cli.queries import queries_app
@@ -25,6 +26,7 @@ from truecopy.cli.status import status
 from truecopy.cli.stream import stream
 from truecopy.cli.task import task_app
 from truecopy.cli.token import token_app
+from truecopy.cli.validate import validate_app
 from truecopy.cli.verify import verify
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
@@ -49,8 +51,10 @@ app.command()(status)
 app.command()(pause)
 app.command()(resume)
 app.command()(throttle)
+app.command()(delete)
 app.command()(demo)
 app.add_typer(changelog_app)
+app.add_typer(validate_app)
 app.add_typer(queries_app)
 app.add_typer(token_app)
 app.add_typer(task_app)

@@ -211,6 +211,34 @@ def union(a: Position, b: Position) -> Position:
     raise UsageError(f"no position contains both {a} and {b}: they are of different logs")
 
 
+def distance(a: Position, b: Position) -> int | None:
+    """How much lies between two positions, in the log's own measure; 0 where `b` is not further.
+
+    Transactions, or bytes of a log. None where that cannot be told: other logs, gaps, another file.
+    """
+    if contains(a, b):
+        return 0
+    match a, b:
+        case MariaDBPosition(), MariaDBPosition():
+            mine = {domain: number for domain, _, number in a.domains}
+            return sum(max(n - mine.get(domain, 0), 0) for domain, _, n in b.domains)
+        case MySQLPosition(), MySQLPosition():
+            return max(_size(union(a, b)) - _size(a), 0)
+        case PostgreSQLPosition(), PostgreSQLPosition():
+            return b.lsn - a.lsn
+        case SequencePosition(), SequencePosition():
+            return b.number - a.number
+        case (FilePosition(), FilePosition()) | (EventPosition(), EventPosition()):
+            return b.offset - a.offset if a.file == b.file else None
+    return None
+
+
+def _size(position: Position) -> int:
+    if not isinstance(position, MySQLPosition):
+        return 0
+    return sum(last - first + 1 for _, runs in position.sources for first, last in runs)
+
+
 def parse_position(text: str) -> Position:
     """Reads any engine's position; each has a syntax of its own."""
     if text.lstrip().startswith("{"):

@@ -19,20 +19,34 @@ class Continuous(Section):
 
     mode: Literal["full", "fast"] = "full"
     """`full` compares all columns, `fast` whether the row is there."""
-    validate_interval: Duration = 10.0
-    """Time between two tries of a row that failed."""
+    validate_interval: Annotated[Duration, Field(gt=0)] = 10.0
+    """The longest time that a change waits to be checked, and the time between two tries of a row that failed."""
+    validate_changes: Annotated[int, Field(ge=1)] = 10_000
+    """So many changes are checked at once, before the interval is over."""
     row_error_delay: Duration = 1800.0
     """How long a row may fail before it is an error."""
-    initial_delay: Duration = 0.0
+    initial_delay: Duration = 1800.0
     """No errors before this time has passed, or validation has caught up once."""
-    batch_rows: Annotated[int, Field(ge=1)] = 1000
+    batch_query_size: Annotated[int, Field(ge=1, le=10_000)] = 500
     """Keys that one question to the target asks for."""
-    images: Annotated[int, Field(ge=1)] = 16
-    """Recent images of a pending row that the target may equal."""
-    max_pending_rows: Annotated[int, Field(ge=1)] = 10_000_000
+    max_pending_rows: Annotated[int, Field(ge=1)] = 1_000_000
     """Validation stops itself above this."""
-    max_pending_bytes: Size = 500 << 20
+    max_pending_bytes: Size = 256 << 20
     """Validation stops itself above this."""
+    meta_flush_interval: Duration = 60.0
+    """How often the position is stored while there is nothing to check; each check is stored at once."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """Connections to the target at the same time; none: as `throttle` says, else one per core."""
+    rate: Annotated[int, Field(ge=1)] | None = None
+    """Rows per second that the target is asked for; none: as fast as it goes."""
+    float_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of the larger one by which two floats may differ."""
+    float_absolute: Annotated[float, Field(ge=0)] = 0.0
+    """By how much two floats may differ, however small they are."""
+    applied: Literal["auto", "task", "replica", "lag"] = "auto"
+    """What tells how far the replication is: the task's own progress, the position of a replica, or `lag`."""
+    lag: Duration = 60.0
+    """With `lag`: what was committed longer ago than this is taken for applied."""
 
 
 def _on_or_off(data: object) -> object:

@@ -1,0 +1,38 @@
+"""`truecopy delete`: forget a task and its validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truecopy.model.endpoint import mask_secrets, parse_endpoint
+
+
+def delete(
+    task: Annotated[Path, typer.Argument(help="The task file.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Forget a task: its progress, its validation, and what streaming made on the source. Rows stay.
+
+    \b
+    truecopy delete shop.yaml
+    """
+    from truecopy.tasks.file import load_task
+    from truecopy.tasks.validation import validation_legs
+    from truecopy.transfer.deletion import delete_task
+
+    loaded = load_task(task)
+    legs = validation_legs(loaded)
+    if not yes:
+        typer.confirm(
+            f"Forget {loaded.task}, its progress and its validation? The copied rows stay.",
+            abort=True,
+            err=True,
+        )
+    for leg in legs:
+        secrets = parse_endpoint(leg.source), parse_endpoint(leg.target)
+        for line in delete_task(leg):
+            typer.echo(mask_secrets(f"removed: {line}", secrets))
+    return 0

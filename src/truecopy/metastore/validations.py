@@ -1,0 +1,521 @@
+"""What continuous validation must not lose: how far it is, what is pending, and the errors it has found.
+
+A round is stored in one transaction: position, pending rows, errors and counters, all of it or nothing. Whoever
+stores must be the last one that claimed the task: an older process finds its epoch gone, and stores nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    RowMapping,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from truecopy.metastore.database import open_metastore
+from truecopy.model.errors import CannotFinish
+
+RUNNING, STOPPED = "running", "stopped"
+NEW, IGNORED, RESOLVED = "new", "ignored", "resolved"
+STATUSES = NEW, IGNORED, RESOLVED
+_CLEARED = "cleared"
+"""Not to be shown any more; the line goes when the validator has let go of the row."""
+
+_KINDS = "insert", "update", "delete"
+_LARGE = (1 << 32) - 1
+
+_metadata = MetaData()
+_validation = Table(
+    "validation",
+    _metadata,
+    Column("task", String(190), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("stop_asked", Boolean, nullable=False),
+    Column("mode", String(10), nullable=False),
+    Column("position", Text, nullable=False),
+    Column("processed", Text, nullable=False),
+    Column("caught_up", Boolean, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heard_at", BigInteger, nullable=False),
+    Column("report", Text, nullable=False),
+)
+_table = Table(
+    "validation_table",
+    _metadata,
+    Column("task", String(190), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("stage", String(20), nullable=False),
+    Column("message", Text, nullable=False),
+)
+_pending = Table(
+    "validation_pending",
+    _metadata,
+    Column("task", String(190), primary_key=True),
+    Column("part", String(190), primary_key=True),
+    Column("piece", Integer, primary_key=True),
+    Column("insert_rows", BigInteger, nullable=False),
+    Column("update_rows", BigInteger, nullable=False),
+    Column("delete_rows", BigInteger, nullable=False),
+    Column("error_rows", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("payload", LargeBinary(_LARGE), nullable=False),
+)
+_error = Table(
+    "validation_error",
+    _metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("task", String(190), nullable=False),
+    Column("identity", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("table_name", String(255), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("row_key", Text, nullable=False),
+    Column("columns", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("first_failed_at", BigInteger, nullable=False),
+    Column("last_failed_at", BigInteger, nullable=False),
+    Column("asked", Boolean, nullable=False),
+    Column("released", Boolean, nullable=False),
+    Index("validation_error_row", "task", "identity"),
+    sqlite_autoincrement=True,
+)
+
+
+class TakenOver(CannotFinish):
+    """Another process validates the task by now."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a validation stands; times in microseconds.
+
+    Attributes:
+        position: By shard: the position up to which changes were taken up, and the commit time there.
+        processed: Changes by kind, since it was first started.
+        report: What the running process said last: lag, rates, what it waits for.
+    """
+
+    task: str
+    epoch: int
+    state: str
+    message: str
+    stop_asked: bool
+    mode: str
+    position: Mapping[str, tuple[str, int]]
+    processed: Mapping[str, int]
+    caught_up: bool
+    started_at: int
+    heard_at: int
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How one table stands."""
+
+    name: str
+    stage: str = RUNNING
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class PendingPart:
+    """Pending rows of one part of the keys: a blob, and what it holds. A part may have several."""
+
+    part: str
+    payload: bytes
+    counts: Mapping[str, int]
+    errors: int
+    due_at: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a round says of an error: that a row is wrong, or (`resolved`) that it has come right."""
+
+    name: str
+    table: str
+    resolved: bool = False
+    kind: str = ""
+    key: Mapping[str, str | None] = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    source: Mapping[str, str | None] | None = None
+    target: Mapping[str, str | None] | None = None
+    first_failed_at: int = 0
+    last_failed_at: int = 0
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """An error as it is shown."""
+
+    id: int
+    name: str
+    table: str
+    status: str
+    kind: str
+    key: Mapping[str, str | None]
+    columns: Sequence[str]
+    source: Mapping[str, str | None] | None
+    target: Mapping[str, str | None] | None
+    first_failed_at: int
+    last_failed_at: int
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What is pending, in numbers; errors under watch are counted apart."""
+
+    rows: Mapping[str, int]
+    errors: int
+    size: int
+    due_at: int | None
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values())
+
+
+class Validations:
+    """The validations of all tasks; by default in a file of the state folder."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self._engine = open_metastore(_metadata, "validations.db", url)
+
+    # A validation's life
+
+    def find(self, task: str) -> Standing | None:
+        with self._engine.connect() as connection:
+            row = connection.execute(_of(select(_validation), task)).mappings().first()
+        return _standing(row) if row else None
+
+    def claim(self, task: str, mode: str, position: Mapping[str, tuple[str, int]]) -> Standing:
+        """Takes a validation over, or begins it at a position; from then on it runs."""
+        with self._engine.begin() as connection:
+            changes = {"state": RUNNING, "message": "", "stop_asked": False, "mode": mode}
+            changes |= {"heard_at": _now(), "started_at": _now()}
+            taken = connection.execute(
+                _of(update(_validation), task).values(epoch=_validation.c.epoch + 1, **changes)
+            )
+            if not taken.rowcount:
+                connection.execute(
+                    insert(_validation).values(
+                        task=task,
+                        epoch=1,
+                        position=json.dumps(dict(position)),
+                        processed=json.dumps(dict.fromkeys(_KINDS, 0)),
+                        caught_up=False,
+                        report="{}",
+                        **changes,
+                    )
+                )
+            row = connection.execute(_of(select(_validation), task)).mappings().one()
+        return _standing(row)
+
+    def restart(self, task: str, position: Mapping[str, tuple[str, int]]) -> None:
+        """Begins at another position than it stands at; what is pending there means nothing any more."""
+        with self._engine.begin() as connection:
+            connection.execute(_of(delete(_pending), task))
+            connection.execute(
+                _of(update(_validation), task).values(
+                    position=json.dumps(dict(position)), caught_up=False
+                )
+            )
+
+    def hear(self, task: str, epoch: int, report: Mapping[str, Any]) -> bool:
+        """Notes that the process is there; whether it was asked to stop."""
+        with self._engine.begin() as connection:
+            self._require(connection, task, epoch)
+            values = {"heard_at": _now(), "report": json.dumps(dict(report))}
+            connection.execute(_of(update(_validation), task).values(**values))
+            asked = select(_validation.c.stop_asked)
+            return bool(connection.execute(_of(asked, task)).scalar_one())
+
+    def ask_stop(self, task: str) -> None:
+        """Asks a running process to stop."""
+        with self._engine.begin() as connection:
+            connection.execute(_of(update(_validation), task).values(stop_asked=True))
+
+    def stop(self, task: str, message: str = "", epoch: int | None = None) -> None:
+        """Notes that it stands still, and why."""
+        with self._engine.begin() as connection:
+            wanted = _of(update(_validation), task)
+            if epoch is not None:
+                wanted = wanted.where(_validation.c.epoch == epoch)
+            connection.execute(wanted.values(state=STOPPED, message=message))
+
+    def delete(self, task: str) -> bool:
+        """Forgets a validation whole; False where there was none."""
+        with self._engine.begin() as connection:
+            for table in (_pending, _error, _table):
+                connection.execute(_of(delete(table), task))
+            return connection.execute(_of(delete(_validation), task)).rowcount > 0
+
+    # Tables
+
+    def stages(self, task: str) -> dict[str, Stage]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(_of(select(_table), task).order_by(_table.c.name)).mappings()
+            return {row["name"]: Stage(row["name"], row["stage"], row["message"]) for row in rows}
+
+    def set_stages(self, task: str, stages: Iterable[Stage]) -> None:
+        with self._engine.begin() as connection:
+            for one in stages:
+                mine = _of(delete(_table), task).where(_table.c.name == one.name)
+                connection.execute(mine)
+                connection.execute(insert(_table).values(task=task, **vars(one)))
+
+    # A round
+
+    def store(
+        self,
+        task: str,
+        epoch: int,
+        position: Mapping[str, tuple[str, int]],
+        processed: Mapping[str, int],
+        parts: Iterable[str],
+        pending: Iterable[PendingPart],
+        found: Iterable[Found],
+        caught_up: bool,
+        obeyed: Sequence[int] = (),
+    ) -> None:
+        """Stores a round.
+
+        Args:
+            task: Whose it is.
+            epoch: Of the claim.
+            position: Where the changes end that the round took up.
+            processed: How many there were, by kind.
+            parts: Those that the round has gone through: what was pending there is replaced.
+            pending: What is pending there now.
+            found: What to say of errors.
+            caught_up: Whether it has caught up by now.
+            obeyed: The errors whose wishes by hand were followed.
+        """
+        with self._engine.begin() as connection:
+            self._require(connection, task, epoch)
+            row = connection.execute(_of(select(_validation), task)).mappings().one()
+            before = json.loads(row["processed"])
+            total = {kind: before[kind] + processed.get(kind, 0) for kind in _KINDS}
+            connection.execute(
+                _of(update(_validation), task).values(
+                    position=json.dumps({**json.loads(row["position"]), **position}),
+                    processed=json.dumps(total),
+                    caught_up=caught_up or row["caught_up"],
+                )
+            )
+            for part in parts:
+                mine = _of(delete(_pending), task).where(_pending.c.part == part)
+                connection.execute(mine)
+            pieces = Counter[str]()
+            for one in pending:
+                _keep(connection, task, one, pieces[one.part])
+                pieces[one.part] += 1
+            for what in found:
+                _note(connection, task, what)
+            for number in obeyed:
+                mine = _of(delete(_error), task).where(_error.c.id == number)
+                connection.execute(mine.where(_error.c.status == _CLEARED))
+                obey = _of(update(_error), task).where(_error.c.id == number)
+                connection.execute(obey.values(asked=False, released=False))
+
+    # What is pending
+
+    def pending(self, task: str) -> Pending:
+        c = _pending.c
+        wanted = select(
+            *(func.coalesce(func.sum(c[f"{kind}_rows"]), 0) for kind in _KINDS),
+            func.coalesce(func.sum(c.error_rows), 0),
+            func.coalesce(func.sum(c.size), 0),
+            func.min(c.due_at),
+        )
+        with self._engine.connect() as connection:
+            *rows, errors, size, due_at = connection.execute(_of(wanted, task)).one()
+        counts = dict(zip(_KINDS, map(int, rows), strict=True))
+        return Pending(counts, int(errors), int(size), due_at)
+
+    def parts(self, task: str, parts: Sequence[str], due_at: int) -> Iterator[tuple[str, bytes]]:
+        """The blobs of some parts, and of those that have something due by then."""
+        wanted = _of(select(_pending.c.part, _pending.c.payload), task)
+        # Lists of names are kept short; what is more than that is all of it.
+        if len(parts) <= 500:
+            due = select(_pending.c.part).where(_pending.c.task == task)
+            due = due.where(_pending.c.due_at <= due_at)
+            wanted = wanted.where(or_(_pending.c.part.in_(parts), _pending.c.part.in_(due)))
+        with self._engine.connect() as connection:
+            yield from connection.execute(wanted)
+
+    # Errors
+
+    def errors(
+        self, task: str, statuses: Sequence[str] = STATUSES, ids: Sequence[int] | None = None
+    ) -> Iterator[ErrorRow]:
+        """Those with one of these statuses, in the order of their numbers."""
+        wanted = _of(select(_error), task).where(_error.c.status.in_(statuses))
+        if ids is not None:
+            wanted = wanted.where(_error.c.id.in_(ids))
+        with self._engine.connect().execution_options(yield_per=1000) as connection:
+            for row in connection.execute(wanted.order_by(_error.c.id)).mappings():
+                yield ErrorRow(
+                    row["id"],
+                    row["name"],
+                    row["table_name"],
+                    row["status"],
+                    row["kind"],
+                    json.loads(row["row_key"]),
+                    json.loads(row["columns"]),
+                    json.loads(row["source"]),
+                    json.loads(row["target"]),
+                    row["first_failed_at"],
+                    row["last_failed_at"],
+                )
+
+    def error_counts(self, task: str) -> dict[str, int]:
+        wanted = _of(select(_error.c.status, func.count()), task).group_by(_error.c.status)
+        with self._engine.connect() as connection:
+            found = {status: int(count) for status, count in connection.execute(wanted)}
+        return {status: found.get(status, 0) for status in STATUSES}
+
+    def ignore(self, task: str, ids: Sequence[int] | None) -> int:
+        """Has nobody troubled by errors any more; they stay under watch."""
+        return self._change(task, ids, (NEW,), status=IGNORED)
+
+    def resolve(self, task: str, ids: Sequence[int] | None) -> int:
+        """Takes errors for settled: their rows are looked at again when they change."""
+        return self._change(task, ids, (NEW, IGNORED), status=RESOLVED, released=True)
+
+    def clear(self, task: str, ids: Sequence[int] | None) -> int:
+        """Removes errors from the record, and their rows from watch."""
+        return self._change(task, ids, STATUSES, status=_CLEARED, released=True)
+
+    def recheck(self, task: str, ids: Sequence[int] | None) -> int:
+        """Has errors looked at by the next round."""
+        return self._change(task, ids, (NEW, IGNORED), asked=True)
+
+    def wishes(self, task: str) -> tuple[frozenset[str], frozenset[str], tuple[int, ...]]:
+        """Names of rows that are to be looked at now, and to be let go of; and the errors that say so."""
+        c = _error.c
+        wanted = _of(select(c.id, c.name, c.asked, c.released), task)
+        with self._engine.connect() as connection:
+            rows = connection.execute(wanted.where(or_(c.asked, c.released))).all()
+        return (
+            frozenset(row.name for row in rows if row.asked and not row.released),
+            frozenset(row.name for row in rows if row.released),
+            tuple(row.id for row in rows),
+        )
+
+    def _change(
+        self, task: str, ids: Sequence[int] | None, statuses: Sequence[str], **values: object
+    ) -> int:
+        wanted = _of(update(_error), task).where(_error.c.status.in_(statuses))
+        if ids is not None:
+            wanted = wanted.where(_error.c.id.in_(ids))
+        with self._engine.begin() as connection:
+            return connection.execute(wanted.values(**values)).rowcount
+
+    def _require(self, connection: Connection, task: str, epoch: int) -> None:
+        """Locks the line: what follows holds for the one who has the task."""
+        mine = _of(update(_validation), task).where(_validation.c.epoch == epoch)
+        if not connection.execute(mine.values(epoch=epoch)).rowcount:
+            raise TakenOver(f"another process validates {task} by now, or it was deleted")
+
+
+def _of(statement: Any, task: str) -> Any:
+    """A statement about the lines of one task."""
+    table = statement.table if hasattr(statement, "table") else statement.get_final_froms()[0]
+    return statement.where(table.c.task == task)
+
+
+def _keep(connection: Connection, task: str, one: PendingPart, piece: int) -> None:
+    connection.execute(
+        insert(_pending).values(
+            task=task,
+            part=one.part,
+            piece=piece,
+            error_rows=one.errors,
+            size=len(one.payload),
+            due_at=one.due_at,
+            payload=one.payload,
+            **{f"{kind}_rows": one.counts.get(kind, 0) for kind in _KINDS},
+        )
+    )
+
+
+def _note(connection: Connection, task: str, found: Found) -> None:
+    identity = hashlib.sha256(found.name.encode()).hexdigest()
+    open_ones = (
+        _of(update(_error), task)
+        .where(_error.c.identity == identity)
+        .where(_error.c.status.in_((NEW, IGNORED)))
+    )
+    if found.resolved:
+        connection.execute(open_ones.values(status=RESOLVED, asked=False))
+        return
+    values = {
+        "kind": found.kind,
+        "row_key": _json(found.key),
+        "columns": _json(found.columns),
+        "source": _json(found.source),
+        "target": _json(found.target),
+        "first_failed_at": found.first_failed_at,
+        "last_failed_at": found.last_failed_at,
+    }
+    if not connection.execute(open_ones.values(**values)).rowcount:
+        connection.execute(
+            insert(_error).values(
+                task=task,
+                identity=identity,
+                name=found.name,
+                table_name=found.table,
+                status=NEW,
+                asked=False,
+                released=False,
+                **values,
+            )
+        )
+
+
+def _standing(row: RowMapping) -> Standing:
+    position = {shard: (at, when) for shard, (at, when) in json.loads(row["position"]).items()}
+    known = dict(row) | {
+        "position": position,
+        "processed": json.loads(row["processed"]),
+        "report": json.loads(row["report"]),
+    }
+    return Standing(**known)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value if not isinstance(value, tuple) else list(value), ensure_ascii=False)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,28 @@
+"""From a task file to its continuous validation."""
+
+from __future__ import annotations
+
+from truecopy.model.errors import UsageError
+from truecopy.tasks.file import Task
+from truecopy.tasks.legs import transfer_legs
+from truecopy.tasks.sections import Continuous
+from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.settings import Settings
+
+
+def validation_legs(task: Task) -> tuple[Settings, ...]:
+    """What is validated: the transfers of a task, whoever carries them out."""
+    return transfer_legs(task.model_copy(update={"validate_only": False}))
+
+
+def validation_options(task: Task) -> ContinuousOptions:
+    """How it is validated; by default as if the file said `continuous: true`."""
+    asked = task.verify.continuous or Continuous()
+    if asked.applied == "task" and task.validate_only:
+        raise UsageError(
+            f"{task.path}: applied: task: with validate-only another tool replicates; write replica or lag"
+        )
+    given = {name: getattr(asked, name) for name in ContinuousOptions.__dataclass_fields__}
+    return ContinuousOptions(
+        **given | {"connections": asked.connections or 0, "rate": asked.rate or 0}
+    )

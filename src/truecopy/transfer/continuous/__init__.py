@@ -1,0 +1,1 @@
+"""Continuous validation: every replicated change, looked at on the target."""

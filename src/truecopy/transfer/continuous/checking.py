@@ -1,0 +1,321 @@
+"""A round on an executor: new changes and pending rows of some parts, looked at on the target and judged."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.engines import pool
+from truecopy.engines.protocols import Reads, Session, Views
+from truecopy.model.change import DELETE
+from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import TruecopyError
+from truecopy.model.relation import Relation
+from truecopy.transfer.apply import as_effects
+from truecopy.transfer.continuous.applied import Applied, Part, View
+from truecopy.transfer.continuous.compare import Check, Comparer, packed
+from truecopy.transfer.continuous.entries import (
+    CHANGE,
+    ENTRIES,
+    counts_by_kind,
+    from_bytes,
+    to_bytes,
+)
+from truecopy.transfer.continuous.judge import Event, Numbers, Round, Rules, Seen, name_of
+from truecopy.transfer.packing import unpacked
+
+ROWS_AT_ONCE = 50_000
+"""Rows that a worker gathers, part by part, before it asks the target."""
+
+PIECE_BYTES = 4 << 20
+"""About the size of a blob of pending rows."""
+
+INPUT = pa.schema(
+    [
+        ("part", pa.string()),
+        ("turn", pa.int64()),
+        ("shard", pa.string()),
+        ("table", pa.string()),
+        ("schema_id", pa.string()),
+        ("kind", pa.string()),
+        ("slice", pa.int32()),
+        ("payload", pa.binary()),
+    ]
+)
+"""Packed changes with the number of their batch, and pending rows, which have none."""
+
+_TURN = 1 << 40
+"""More than a batch has transactions, which are numbered anew in each."""
+DONE = pa.schema(
+    [
+        ("part", pa.string()),
+        ("payload", pa.binary()),
+        ("counts", pa.string()),
+        ("due_at", pa.int64()),
+        ("processed", pa.string()),
+        ("events", pa.string()),
+        ("troubles", pa.string()),
+    ]
+)
+_TEXTS = pa.list_(pa.string())
+
+
+@dataclass(frozen=True)
+class Checking:
+    """What executors need for a round; plain values.
+
+    Attributes:
+        batch: Keys that one question asks for.
+        rate: Rows per second that one worker may ask for; 0 for no limit.
+        leave_none: Connections are counted: workers keep none.
+    """
+
+    endpoint: Endpoint
+    applied: Applied
+    comparer: Comparer
+    rules: Rules
+    batch: int
+    rate: float = 0.0
+    leave_none: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Goes through the rows of a Spark partition, which come sorted by part."""
+        group = _Group()
+        for batch in batches:
+            for place in range(batch.num_rows):
+                one = batch.slice(place, 1)
+                part = one.column("part")[0].as_py()
+                if part not in group.parts and group.rows >= ROWS_AT_ONCE:
+                    yield self._check(group)
+                    group = _Group()
+                group.add(part, one, self.comparer.checks)
+        if group.parts:
+            yield self._check(group)
+        if self.leave_none:
+            pool.close_idle()
+
+    def _check(self, group: _Group) -> pa.RecordBatch:
+        entries, changes = group.tables()
+        done = Round(entries, changes, self.rules, self.comparer)
+        look = _Look(self, done.asked_for)
+        if len(done.wanted):
+            done.settle(look.seen())
+        resting = group.resting(self.rules.now + self.rules.longest)
+        left = pa.concat_tables([done.left(), resting]).combine_chunks()
+        found = [*self._parts(group, left)]
+        found.append(
+            {
+                "processed": json.dumps(counts_by_kind(changes.column("kind"))),
+                "events": json.dumps([self._told(event) for event in done.events]),
+                "troubles": json.dumps(look.troubles),
+            }
+        )
+        return pa.RecordBatch.from_pylist(found, schema=DONE)
+
+    def _parts(self, group: _Group, left: pa.Table) -> Iterator[dict[str, object]]:
+        """A line for each part: what is pending there now, or nothing."""
+        names = part_names(left)
+        for part in group.parts:
+            mine = left.filter(pc.equal(names, part))
+            if not mine.num_rows:
+                yield {"part": part}
+            step = max(1, int(mine.num_rows * PIECE_BYTES / max(mine.nbytes, 1)))
+            for at in range(0, mine.num_rows, step):
+                piece = mine.slice(at, step)
+                errors = piece.column("is_error")
+                kinds = piece.filter(pc.invert(errors)).column("kind")
+                counts = {**counts_by_kind(kinds), "errors": pc.sum(errors).as_py() or 0}
+                yield {
+                    "part": part,
+                    "payload": to_bytes(piece),
+                    "counts": json.dumps(counts),
+                    "due_at": pc.min(piece.column("due_at")).as_py(),
+                }
+
+    def _told(self, event: Event) -> dict[str, Any]:
+        """An event for the record."""
+        image = event.image
+        told: dict[str, Any] = {
+            "name": name_of(image["shard"], image["table"], image["key"]),
+            "table": image["table"],
+            "resolved": event.resolved,
+        }
+        if not event.resolved and image["schema_id"] in self.comparer.checks:
+            told |= vars(self.comparer.explain(image, event.seen))
+            told |= {
+                "first_failed_at": event.first_failed_at,
+                "last_failed_at": event.last_failed_at,
+            }
+        return told
+
+
+@dataclass
+class _Group:
+    """Whole parts that are looked at together."""
+
+    parts: list[str] = field(default_factory=list)
+    rows: int = 0
+    _entries: list[pa.Table] = field(default_factory=list)
+    _resting: list[pa.Table] = field(default_factory=list)
+    _changes: list[pa.Table] = field(default_factory=list)
+
+    def add(self, part: str, line: pa.RecordBatch, checks: Mapping[str, Check]) -> None:
+        if part not in self.parts:
+            self.parts.append(part)
+        turn = line.column("turn")[0].as_py()
+        if turn is None:
+            table = from_bytes(line.column("payload")[0].as_buffer())
+            # Rows of tables that stand still are kept as they are.
+            known = pa.array(list(checks), pa.string())
+            goes_on = pc.is_in(table.column("schema_id"), value_set=known)
+            self._resting.append(table.filter(pc.invert(goes_on)))
+            self._entries.append(table.filter(goes_on))
+        else:
+            (table,) = unpacked(line)
+            number = line.column("slice")[0].as_py()
+            effects = as_effects(table).append_column("shard", table.column("shard"))
+            slices = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
+            table = effects.append_column("slice", slices).select(CHANGE.names).cast(CHANGE)
+            place = CHANGE.get_field_index("commit_order")
+            order = pc.add(table.column(place), turn * _TURN)
+            self._changes.append(table.set_column(place, CHANGE.field(place), order))
+        self.rows += table.num_rows
+
+    def resting(self, until: int) -> pa.Table:
+        """Rows of tables that stand still, not to be thought of before that time."""
+        rows = pa.concat_tables([ENTRIES.empty_table(), *self._resting])
+        place = ENTRIES.get_field_index("due_at")
+        due = pa.array(np.full(rows.num_rows, until))
+        return rows.set_column(place, ENTRIES.field(place), due)
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        return (
+            pa.concat_tables([ENTRIES.empty_table(), *self._entries]),
+            pa.concat_tables([CHANGE.empty_table(), *self._changes]),
+        )
+
+
+class _Look:
+    """Asks the target for rows, all of them in one state of it.
+
+    Attributes:
+        troubles: By source table: why the target would not tell.
+    """
+
+    def __init__(self, checking: Checking, images: pa.Table) -> None:
+        self._checking = checking
+        self._images = images
+        count = images.num_rows
+        self._told, self._right = np.ones(count, bool), np.zeros(count, bool)
+        self._at: Numbers = np.full(count, None, object)
+        self._wrong: list[Numbers] = []
+        self._rows: list[pa.Array] = []
+        self.troubles: dict[str, str] = {}
+
+    def seen(self) -> Seen:
+        images, checks = self._images, self._checking.comparer.checks
+        with pool.lease(self._checking.endpoint) as session:
+            view = self._checking.applied.view(session)
+            for schema_id in pc.unique(images.column("schema_id")).to_pylist():
+                at = np.flatnonzero(np.asarray(pc.equal(images.column("schema_id"), schema_id)))
+                self._at[at] = self._positions(view, at)
+                try:
+                    self._look_at(session, checks[schema_id], at)
+                except TruecopyError as error:
+                    # Where the session is lost, this raises, and the round is tried again.
+                    cast(Views, session).rollback()
+                    view = self._checking.applied.view(session)
+                    self.troubles[checks[schema_id].table] = str(error)
+                    self._told[at] = False
+            cast(Views, session).rollback()
+        positions = pa.array(self._at.tolist(), pa.string())
+        return Seen(self._told, self._right, self._lists(), positions, view.exact)
+
+    def _look_at(self, session: Session, check: Check, at: Numbers) -> None:
+        comparer, images = self._checking.comparer, self._images.take(pa.array(at))
+        wanted = check.key_columns(_plain(images.column("key")))
+        relation = check.relation if comparer.whole else _keys_only(check.relation)
+        found = self._ask(session, relation, wanted)
+        held = packed([_plain(found.column(i)) for i in range(check.width)])
+        places = pc.index_in(packed(wanted), value_set=held)
+        there = np.asarray(pc.is_valid(places)).astype(bool)
+        columns = [_plain(column).take(places) for column in found.columns]
+        gone = np.asarray(pc.equal(images.column("kind"), DELETE)).astype(bool)
+        right = gone != there
+        both = np.flatnonzero(right & there)
+        if comparer.whole and len(both):
+            some = pa.array(both)
+            right[both] = comparer.equal_columns(
+                check,
+                _plain(images.column("row")).take(some),
+                _plain(images.column("unchanged")).take(some),
+                [column.take(some) for column in columns],
+            )
+        self._right[at] = right
+        wrong = np.flatnonzero(~right)
+        self._wrong.append(at[wrong])
+        self._rows.append(_as_lists([c.take(pa.array(wrong)) for c in columns], there[wrong]))
+
+    def _ask(self, session: Session, relation: Relation, wanted: Sequence[pa.Array]) -> pa.Table:
+        checking, parts = self._checking, list[pa.Table]()
+        for at in range(0, len(wanted[0]), checking.batch):
+            begun = time.monotonic()
+            texts = [column.slice(at, checking.batch).to_pylist() for column in wanted]
+            keys = list(zip(*texts, strict=True))
+            parts.append(cast(Reads, session).rows_by_key(relation, keys))
+            if checking.rate:
+                time.sleep(max(0.0, len(keys) / checking.rate - (time.monotonic() - begun)))
+        return pa.concat_tables(parts)
+
+    def _lists(self) -> pa.Array:
+        """The rows that are not right, each in its place."""
+        count = self._images.num_rows
+        if not self._wrong:
+            return pa.nulls(count, _TEXTS)
+        lines = np.concatenate(self._wrong)
+        places = np.full(count, -1)
+        places[lines] = np.arange(len(lines))
+        return pa.concat_arrays(self._rows).take(pa.array(places, mask=places < 0))
+
+    def _positions(self, view: View, at: Numbers) -> Numbers:
+        """Where the rows of some lines' parts stand; there are few parts."""
+        images = self._images.select(["shard", "table", "slice"]).take(pa.array(at))
+        codes = np.asarray(pc.dictionary_encode(_plain(part_names(images))).indices)
+        parts, firsts = np.unique(codes, return_index=True)
+        found: Numbers = np.full(len(parts), None, object)
+        for place, row in enumerate(images.take(pa.array(firsts)).to_pylist()):
+            part: Part = (row["shard"], row["table"], row["slice"])
+            found[place] = view.at(part)
+        each: Numbers = found[codes]
+        return each
+
+
+def part_names(rows: pa.Table) -> pa.ChunkedArray:
+    """The part that each row belongs to: what is checked, and kept, together."""
+    numbers = pc.cast(rows.column("slice"), pa.string())
+    return pc.binary_join_element_wise(rows.column("shard"), rows.column("table"), numbers, "/")
+
+
+def _keys_only(relation: Relation) -> Relation:
+    return replace(relation, columns=relation.key, types=relation.key_types)
+
+
+def _as_lists(columns: Sequence[pa.Array], there: Numbers) -> pa.Array:
+    """Columns as a list for each row; NULL where there is no row."""
+    count, width = len(there), len(columns)
+    order = np.arange(count * width).reshape(width, count).T.ravel()
+    values = pa.concat_arrays([column.cast(pa.string()) for column in columns])
+    offsets = pa.array(np.arange(count + 1) * width, pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, values.take(pa.array(order)))
+    return pc.if_else(pa.array(there), lists.cast(_TEXTS), pa.scalar(None, _TEXTS))
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

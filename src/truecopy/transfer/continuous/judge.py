@@ -1,0 +1,441 @@
+"""What becomes of a row change: the rules of `docs/validate.md`, on whole Arrow tables, without a server.
+
+A round has two steps. The first puts new changes upon what is pending, and judges what was seen before and
+could not be judged then. The second judges what was seen now. In between, somebody looks at the target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from truecopy.model.change import DELETE
+from truecopy.model.position import contains, parse_position
+from truecopy.transfer.continuous.entries import CLOCK, ENTRIES, IMAGE, SIGHT, as_changes
+from truecopy.transfer.effect import fold, identities
+
+Numbers = np.ndarray[Any, Any]
+MICROSECONDS = 1_000_000
+
+
+class Compares(Protocol):
+    """Tells which images the target holds; see `compare.Comparer`."""
+
+    def equal(self, images: pa.Table, there: Numbers, seen: pa.Array) -> Numbers: ...
+
+    def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
+        """What the columns of a seen row are, by definition: rows of other forms are not compared."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a round goes by; times in microseconds.
+
+    Attributes:
+        reached: How far the stream was read, by shard.
+        marks: Whether errors may be marked by now.
+        asked: Keys to look at now, whenever they would be due, as `name_of` names them.
+        released: Keys that are of no interest any more until they change.
+        emptied: Tables that the new changes empty: by shard and table the commit and the change that did it.
+    """
+
+    now: int
+    interval: int
+    delay: int
+    longest: int
+    reached: Mapping[str, str]
+    marks: bool = True
+    asked: frozenset[str] = frozenset()
+    released: frozenset[str] = frozenset()
+    emptied: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the target was seen to hold of some rows, in their order.
+
+    Attributes:
+        told: Whether the target could be asked at all.
+        right: Whether it holds what it should.
+        rows: What it holds, as lists of texts, where that is not right; NULL for no row.
+        at: The position of the state that was seen; NULL where nothing is known of it.
+        exact: Whether the state is of that very position; else it is of an earlier one, or that.
+    """
+
+    told: Numbers
+    right: Numbers
+    rows: pa.Array
+    at: pa.Array
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to be told of an error: that it is (still) there, or that it is gone."""
+
+    image: dict[str, Any]
+    seen: list[str | None] | None
+    first_failed_at: int
+    last_failed_at: int
+    resolved: bool = False
+
+
+class Round:
+    """Pending rows and new changes, on their way through one round.
+
+    Attributes:
+        images: What the target should hold, a line for each row.
+        events: What to tell, in order.
+        wanted: The lines that the target is to be asked for.
+    """
+
+    def __init__(
+        self, entries: pa.Table, changes: pa.Table, rules: Rules, compares: Compares
+    ) -> None:
+        self._rules = rules
+        self._compares = compares
+        self.events: list[Event] = []
+        entries, changes = _emptied(entries, changes, rules)
+        entries, changes = entries.combine_chunks(), changes.combine_chunks()
+        both = pa.concat_tables([as_changes(entries), changes]).combine_chunks()
+        codes = _codes(both)
+        self.images: pa.Table = _newest(both, codes)
+        count, pending = self.images.num_rows, entries.num_rows
+        self._clock = {
+            name: _numbers(entries, name, codes[:pending], count) for name in CLOCK.names
+        }
+        self._changed = np.zeros(count, bool)
+        self._changed[codes[pending:]] = True
+        self._open = np.ones(count, bool)
+        self._sights = [entries.select(SIGHT.names)]
+        self._sight_of = np.full(count, -1)  # a line of those, one after the other; -1 for none
+        self._recall(entries, changes, codes)
+        if rules.released or rules.asked:
+            self._obey()
+        due = self._changed | (self._clock["due_at"] <= rules.now)
+        self.wanted: Numbers = np.flatnonzero(self._open & due & (self._sight_of < 0))
+
+    @property
+    def asked_for(self) -> pa.Table:
+        """The images of the lines that the target is to be asked for."""
+        return self.images.take(pa.array(self.wanted))
+
+    def settle(self, seen: Seen) -> None:
+        """Judges what the target was seen to hold of the wanted lines."""
+        rules, now = self._rules, self._rules.now
+        self._finish(self.wanted[seen.told & seen.right])
+        self._clock["due_at"][self.wanted[~seen.told]] = now + rules.interval
+        wrong = np.flatnonzero(seen.told & ~seen.right)
+        if not len(wrong):
+            return
+        lines = self.wanted[wrong]
+        rows, at = seen.rows.take(pa.array(wrong)), seen.at.take(pa.array(wrong))
+        shards = self.images.column("shard").take(pa.array(lines))
+        sure = _known(shards, at, rules.reached)
+        self._fail(lines[sure], np.full(int(sure.sum()), now))
+        self._mark(lines[sure], rows.filter(pa.array(sure)))
+        later = np.flatnonzero(~sure)
+        if len(later):
+            schemas = self.images.column("schema_id").take(pa.array(lines[later]))
+            columns = [
+                at.take(pa.array(later)),
+                pa.array(np.full(len(later), now)),
+                pa.array(np.full(len(later), seen.exact)),
+                self._compares.forms(schemas),
+                rows.take(pa.array(later)),
+            ]
+            first = sum(table.num_rows for table in self._sights)
+            self._sights.append(pa.table(columns, schema=SIGHT))
+            self._sight_of[lines[later]] = first + np.arange(len(later))
+            self._clock["due_at"][lines[later]] = now + rules.interval
+
+    def left(self) -> pa.Table:
+        """What is still pending."""
+        lines = np.flatnonzero(self._open)
+        found = self.images.take(pa.array(lines))
+        for column in CLOCK:
+            values = self._clock[column.name][lines]
+            found = found.append_column(column, pa.array(values, column.type))
+        places = self._sight_of[lines]
+        sights = pa.concat_tables(self._sights).take(pa.array(places, mask=places < 0))
+        for column in SIGHT:
+            found = found.append_column(column, sights.column(column.name))
+        return found.cast(ENTRIES)
+
+    def _obey(self) -> None:
+        """What was asked for by hand."""
+        for line, name in enumerate(identities_of(self.images)):
+            if name in self._rules.asked:
+                self._clock["due_at"][line] = 0
+            if name in self._rules.released:
+                self._forgive(np.array([line]))
+                self._open[line] = self._changed[line]
+
+    # What was seen before
+
+    def _recall(self, entries: pa.Table, changes: pa.Table, codes: Numbers) -> None:
+        """Judges what was seen at a position that the stream has passed by now."""
+        seen = np.flatnonzero(np.asarray(pc.is_valid(entries.column("seen_at"))))
+        if not len(seen):
+            return
+        rules, lines = self._rules, codes[seen]
+        sights = entries.take(pa.array(seen))
+        exact = sights.column("seen_exact").to_numpy(zero_copy_only=False).astype(bool)
+        known = _known(sights.column("shard"), sights.column("seen_at"), rules.reached)
+        past = _Past(changes, codes[entries.num_rows :])
+        start, end, stop = past.until(lines, sights.column("shard"), sights.column("seen_at"))
+        # The newest change up to there; where there is none, what was known before it was seen.
+        newest = np.where(end > start, past.at(end - 1), changes.num_rows + seen)
+        told = pa.concat_tables([changes.select(IMAGE.names), entries.select(IMAGE.names)])
+        then = told.take(pa.array(newest))
+        comparable = self._comparable(then, sights)
+        matches = self._matches(then, sights)
+        loose = np.flatnonzero(~exact & ~matches)
+        if len(loose):  # any change in between will do
+            sizes = end[loose] - start[loose]
+            each = np.repeat(loose, sizes)
+            steps = np.arange(len(each)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            between = told.take(pa.array(past.at(start[each] + steps)))
+            some = sights.take(pa.array(each))
+            fits = self._matches(between, some)
+            own = entries.select(IMAGE.names).take(pa.array(seen[loose]))
+            matches[loose] = self._matches(own, sights.take(pa.array(loose)))
+            np.logical_or.at(matches, each, fits)
+        # A match counts before the stream has come there only where any change will do.
+        right = matches & (known | ~exact)
+        waits = ~right & ~known
+        wrong = ~right & known & comparable
+        self._sight_of[lines[waits]] = seen[waits]
+        self._clock["due_at"][lines[waits]] = rules.now + rules.interval
+        self._forgive(lines[right])
+        self._open[lines[right & (stop == end)]] = False
+        times = sights.column("seen_time").to_numpy()
+        self._fail(lines[wrong], times[wrong])
+        rows = _plain(sights.column("seen_row")).filter(pa.array(wrong))
+        self._mark(lines[wrong], rows, then.filter(pa.array(wrong)))
+        self._clock["due_at"][lines[~waits]] = 0  # that was then: now it may be otherwise
+
+    def _matches(self, images: pa.Table, sights: pa.Table) -> Numbers:
+        rows = _plain(sights.column("seen_row"))
+        usable = np.flatnonzero(self._comparable(images, sights))
+        found = np.zeros(images.num_rows, bool)
+        some = rows.take(pa.array(usable))
+        found[usable] = self._compares.equal(
+            images.take(pa.array(usable)), np.asarray(pc.is_valid(some)), some
+        )
+        return found
+
+    def _comparable(self, images: pa.Table, sights: pa.Table) -> Numbers:
+        forms = self._compares.forms(images.column("schema_id"))
+        same = pc.equal(forms, _plain(sights.column("seen_schema")))
+        return np.asarray(pc.fill_null(same, False)).astype(bool)
+
+    # Right and wrong
+
+    def _finish(self, lines: Numbers) -> None:
+        self._forgive(lines)
+        self._open[lines] = False
+
+    def _forgive(self, lines: Numbers) -> None:
+        """The target was seen right: an error is gone, and the clock stands still."""
+        for line in lines[self._clock["is_error"][lines]].tolist():
+            self._tell(line, None, self.images.slice(line, 1), resolved=True)
+        for name in CLOCK.names:
+            self._clock[name][lines] = 0
+
+    def _fail(self, lines: Numbers, times: Numbers) -> None:
+        rules, clock = self._rules, self._clock
+        first = clock["first_failed_at"][lines]
+        clock["first_failed_at"][lines] = first = np.where(first > 0, first, times)
+        clock["last_failed_at"][lines] = times
+        clock["tries"][lines] += 1
+        # Errors are looked at less and less often; other rows again when they may become one.
+        doubled = np.minimum(clock["tries"][lines], 40).astype(np.float64)
+        growing = np.minimum(rules.interval * 2.0**doubled, rules.longest).astype(np.int64)
+        due = rules.now + np.where(clock["is_error"][lines], growing, rules.interval)
+        ripe = first + rules.delay
+        sooner = ~clock["is_error"][lines] & (ripe > rules.now) & (ripe < due)
+        clock["due_at"][lines] = np.where(sooner, ripe, due)
+
+    def _mark(self, lines: Numbers, rows: pa.Array, images: pa.Table | None = None) -> None:
+        """Tells of rows that have failed for long enough: what they should be, and what was seen."""
+        clock, rules = self._clock, self._rules
+        ripe = (rules.now - clock["first_failed_at"][lines] >= rules.delay) & rules.marks
+        for i in np.flatnonzero(clock["is_error"][lines] | ripe).tolist():
+            line = int(lines[i])
+            if not clock["is_error"][line]:
+                clock["is_error"][line], clock["tries"][line] = True, 0
+            image = self.images.slice(line, 1) if images is None else images.slice(i, 1)
+            self._tell(line, rows[i].as_py(), image)
+
+    def _tell(
+        self, line: int, seen: list[str | None] | None, image: pa.Table, resolved: bool = False
+    ) -> None:
+        first, last = (
+            int(self._clock[name][line]) for name in ("first_failed_at", "last_failed_at")
+        )
+        self.events.append(Event(image.to_pylist()[0], seen, first, last, resolved))
+
+
+def identities_of(images: pa.Table) -> list[str]:
+    """The name of each row: shard, source table and key; no two rows share one."""
+    columns = (images.column(name).to_pylist() for name in ("shard", "table", "key"))
+    return [name_of(*values) for values in zip(*columns, strict=True)]
+
+
+def name_of(shard: str, table: str, key: Sequence[str | None]) -> str:
+    """The name of one row; unambiguous, whatever the key holds."""
+    return json.dumps([shard, table, *key], ensure_ascii=False)
+
+
+class _Past:
+    """What happened to rows up to a position, in the new changes."""
+
+    def __init__(self, changes: pa.Table, codes: Numbers) -> None:
+        self._changes = changes
+        order = _order(changes)
+        ranks = np.zeros(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        self._by_row = order[np.argsort(codes[order], kind="stable")]
+        self._width = len(order) + 1
+        self._places = codes[self._by_row] * self._width + ranks[self._by_row]
+        self._order = order
+
+    def until(
+        self, lines: Numbers, shards: pa.ChunkedArray, positions: pa.ChunkedArray
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Where the changes of each row begin, where those up to its position end, and where all end."""
+        cuts = _by_pair(shards, positions, self._cut)
+        first = lines * self._width
+        return tuple(  # type: ignore[return-value]
+            np.searchsorted(self._places, first + offset) for offset in (0, cuts, self._width)
+        )
+
+    def at(self, places: Numbers) -> Numbers:
+        """The numbers of changes by their places; what is out of range gives some number."""
+        if not len(self._by_row):
+            return np.zeros(len(places), np.int64)
+        found: Numbers = self._by_row[np.clip(places, 0, len(self._by_row) - 1)]
+        return found
+
+    def _cut(self, shard: str, position: str) -> int:
+        """How many of all changes come before the first one of the shard that is behind a position."""
+        of_shard = np.asarray(pc.equal(self._changes.column("shard"), shard)).astype(bool)
+        here = np.flatnonzero(of_shard[self._order])
+        limit, texts = parse_position(position), self._changes.column("position")
+        low, high = 0, len(here)
+        while low < high:  # commits of a shard come in the order of its log
+            middle = (low + high) // 2
+            at = parse_position(texts[int(self._order[here[middle]])].as_py())
+            low, high = (middle + 1, high) if contains(limit, at) else (low, middle)
+        return int(here[low]) if low < len(here) else len(self._order)
+
+
+def _known(
+    shards: pa.ChunkedArray | pa.Array,
+    positions: pa.ChunkedArray | pa.Array,
+    reached: Mapping[str, str],
+) -> Numbers:
+    """Whether the stream was read up to each position; what has none counts as read."""
+
+    def is_known(shard: str, position: str | None) -> int:
+        if position is None:
+            return 1
+        read = reached.get(shard)
+        return int(read is not None and contains(parse_position(read), parse_position(position)))
+
+    return _by_pair(shards, positions, is_known).astype(bool)
+
+
+def _by_pair(
+    shards: pa.ChunkedArray | pa.Array,
+    positions: pa.ChunkedArray | pa.Array,
+    answer: Callable[[str, Any], int],
+) -> Numbers:
+    """A number for each pair of shard and position; few of them differ."""
+    texts = pc.binary_join_element_wise(
+        _plain(shards), pc.fill_null(_plain(positions), "\0"), "\x1f"
+    )
+    coded = pc.dictionary_encode(texts)
+    answers = []
+    for text in coded.dictionary.to_pylist():
+        shard, _, position = text.rpartition("\x1f")
+        answers.append(answer(shard, None if position == "\0" else position))
+    found: Numbers = np.array(answers, np.int64)[np.asarray(coded.indices)]
+    return found
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _newest(both: pa.Table, codes: Numbers) -> pa.Table:
+    """What the last change of each row says; one that leaves values out, upon those before it."""
+    order = _order(both)
+    last = np.zeros(codes.max(initial=-1) + 1, np.int64)
+    last[codes[order]] = order  # of several for one row, the last stays
+    told = both.select(IMAGE.names)
+    images = told.take(pa.array(last))
+    lengths = pc.fill_null(pc.list_value_length(_plain(both.column("unchanged"))), 0)
+    partial = np.unique(codes[np.asarray(lengths) > 0])
+    if not len(partial):
+        return images.combine_chunks()
+    history = order[np.isin(codes[order], partial)]
+    folded = fold(told.take(pa.array(history)).to_pylist(), codes[history].tolist())
+    whole = pa.Table.from_pylist([folded[code] for code in partial.tolist()], schema=IMAGE)
+    others = np.setdiff1d(np.arange(len(last)), partial)
+    images = pa.concat_tables([images.take(pa.array(others)), whole])
+    back = np.argsort(np.concatenate([others, partial]), kind="stable")
+    return images.take(pa.array(back)).combine_chunks()
+
+
+def _emptied(entries: pa.Table, changes: pa.Table, rules: Rules) -> tuple[pa.Table, pa.Table]:
+    """Rows of tables that were emptied are gone, whatever was said of them before."""
+    for (shard, table), (commit, seq) in rules.emptied.items():
+        entries = _as_gone(entries, _is_of(entries, shard, table))
+        commits, seqs = changes.column("commit_order"), changes.column("seq")
+        before = pc.or_(
+            pc.less(commits, commit), pc.and_(pc.equal(commits, commit), pc.less(seqs, seq))
+        )
+        changes = _as_gone(changes, pc.and_(_is_of(changes, shard, table), before))
+    return entries, changes
+
+
+def _is_of(rows: pa.Table, shard: str, table: str) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(rows.column("shard"), shard), pc.equal(rows.column("table"), table))
+
+
+def _as_gone(rows: pa.Table, which: pa.ChunkedArray) -> pa.Table:
+    nothing = {"kind": DELETE, "row": None, "unchanged": None, "seen_at": None}
+    for name, value in nothing.items():
+        at = rows.schema.get_field_index(name)
+        if at >= 0:
+            kind = rows.schema.field(name)
+            rows = rows.set_column(
+                at, kind, pc.if_else(which, pa.scalar(value, kind.type), rows.column(name))
+            )
+    return rows
+
+
+def _codes(rows: pa.Table) -> Numbers:
+    tables = pc.binary_join_element_wise(rows.column("shard"), rows.column("table"), "\x1f")
+    return identities(_plain(tables), _plain(rows.column("key")))
+
+
+def _order(changes: pa.Table) -> Numbers:
+    columns = [changes.column(name).to_numpy() for name in ("step", "seq", "commit_order")]
+    return np.lexsort(columns)
+
+
+def _numbers(entries: pa.Table, name: str, codes: Numbers, count: int) -> Numbers:
+    kind = bool if pa.types.is_boolean(ENTRIES.field(name).type) else np.int64
+    found = np.zeros(count, kind)
+    found[codes] = entries.column(name).to_numpy(zero_copy_only=False).astype(kind)
+    return found

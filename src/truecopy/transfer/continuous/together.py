@@ -1,0 +1,70 @@
+"""The validators of a task: one for each leg, side by side in one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from truecopy.transfer.continuous.applied import Place
+from truecopy.transfer.continuous.validator import Validator
+from truecopy.transfer.jobs import beside
+
+_END_SECONDS = 30.0
+
+
+def run_validators(validators: Sequence[Validator], start: str | None = None) -> None:
+    """Runs them until all have stopped; one that fails stops the others, and its reason is raised."""
+
+    def stop() -> None:
+        for validator in validators:
+            validator.stop()
+
+    def run() -> None:
+        failures = list[BaseException]()
+
+        def one(validator: Validator) -> None:
+            try:
+                validator.run(start)
+            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+                failures.append(error)
+            stop()
+
+        threads = [threading.Thread(target=one, args=(each,)) for each in validators]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    # Spark is called in threads of their own: a signal in the middle of a call would break it.
+    beside(run, stop)
+
+
+@contextmanager
+def validating(validator: Validator | None, at: Mapping[str, Place]) -> Iterator[None]:
+    """Validation beside the block, from its beginning to its end; what stops it does not stop the block.
+
+    Args:
+        validator: None where none is wanted.
+        at: Where it begins, where it has not begun so far.
+    """
+    if validator is None or validator.was_stopped_by_hand():
+        yield
+        return
+    thread = threading.Thread(target=_run_quietly, args=(validator, at), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        validator.stop()
+        thread.join(_END_SECONDS)
+
+
+def _run_quietly(validator: Validator, at: Mapping[str, Place]) -> None:
+    """What stops it is in its state, for whoever asks; the replication goes on without it."""
+    try:
+        validator.run(at=at)
+    except Exception as error:  # noqa: BLE001 - kept in the metastore, and told
+        validator.tell(f"validation stopped: {error}")

@@ -1,0 +1,100 @@
+"""Damage on the target is found, named and forgotten when it is repaired; nothing else is reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.servers import Database
+from tests.validate.damage import KINDS, TABLE, insert
+from tests.validate.watching import copied, validating
+from truecopy.metastore.validations import RESOLVED, Validations
+from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
+from truecopy.transfer.continuous.validator import Validator
+from truecopy.transfer.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RIGHT = 40
+
+
+def plant(source: Database, target: Database, settings: Settings) -> None:
+    """Changes a row for each kind of damage, and others; the replication brings them; then the damage is done."""
+    source.execute(TABLE)
+    insert(source, range(1, len(KINDS) + RIGHT + 1))
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    for number, damage in enumerate(KINDS, 1):
+        source.execute(damage.source, (number,))
+    for number in range(len(KINDS) + 1, len(KINDS) + RIGHT + 1):
+        source.execute(
+            "DELETE FROM wide WHERE id = %s"
+            if number % 5 == 0
+            else "UPDATE wide SET id = id + 1000 WHERE id = %s"
+            if number % 5 == 1
+            else "UPDATE wide SET b = b + 1 WHERE id = %s",
+            (number,),
+        )
+    copied(settings)
+    for number, damage in enumerate(KINDS, 1):
+        damage.spoil(target, number)
+
+
+def test_every_kind_of_damage_is_found_and_resolves_itself(
+    spark: SparkSession, mariadb_db: Database, target: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, target.url)
+    plant(mariadb_db, target, settings)
+    with validating(settings, row_error_delay=2.0) as watched:
+        errors = watched.until_errors(len(KINDS))
+        watched.until_settled()
+        found = {int(error.key["id"] or 0): (error.kind, set(error.columns)) for error in errors}
+        wanted = {
+            number: (damage.kind, set(damage.columns)) for number, damage in enumerate(KINDS, 1)
+        }
+        assert found == wanted
+        # A change of a key is two: what goes, and what comes.
+        moved = sum(n % 5 == 1 for n in range(len(KINDS) + 1, len(KINDS) + RIGHT + 1)) + 1
+        assert watched.processed() == len(KINDS) + RIGHT + moved
+        repair = plan_repair(settings, errors, spark)
+        assert repair.statements == len(KINDS)
+        assert "wide" in write_repair(settings, repair)
+        apply_repair(settings, repair)
+        Validations().recheck(task, None)
+        watched.until(lambda: not watched.new, "no errors")
+        assert {error.status for error in watched.errors} == {RESOLVED}
+        assert watched.standing.pending.errors == 0
+        assert watched.standing.tables[f"{mariadb_db.name}.wide"].stage == "running"
+
+
+def test_fast_mode_looks_at_existence_alone(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, second_mariadb_db.url)
+    plant(mariadb_db, second_mariadb_db, settings)
+    with validating(settings, mode="fast", row_error_delay=1.0) as watched:
+        errors = watched.until_errors(3)
+        watched.until_settled()
+        assert sorted(error.kind for error in errors) == ["extra", "extra", "missing"]
+        assert len(watched.errors) == 3
+
+
+def test_floats_may_differ_by_a_tolerance(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, second_mariadb_db.url)
+    mariadb_db.execute("CREATE TABLE f (id INT PRIMARY KEY, x DOUBLE)")
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    mariadb_db.execute("INSERT INTO f VALUES (1, 1e20), (2, 1e-20), (3, 5.0), (4, 1.0)")
+    copied(settings)
+    second_mariadb_db.execute("UPDATE f SET x = 1.0000001e20 WHERE id = 1")  # a share of 1e-7
+    second_mariadb_db.execute("UPDATE f SET x = 3e-20 WHERE id = 2")  # next to nothing
+    second_mariadb_db.execute("UPDATE f SET x = 5.1 WHERE id = 3")
+    with validating(
+        settings, float_tolerance=1e-6, float_absolute=1e-12, row_error_delay=1.0
+    ) as watched:
+        (error,) = watched.until_errors(1)
+        watched.until_settled()
+        assert (error.key, error.source, error.target) == ({"id": "3"}, {"x": "5"}, {"x": "5.1"})

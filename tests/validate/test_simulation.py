@@ -1,0 +1,130 @@
+"""The rules of validation, over random schedules: nothing right is called wrong, nothing wrong stays hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.validate.simulated import DELAY, INTERVAL, SECOND, World, schedule
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["position", "lag"])
+@pytest.mark.parametrize(
+    "seeds", [range(20), pytest.param(range(20, 400), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_every_verdict_is_true(seeds: range, exact: bool) -> None:
+    for seed in seeds:
+        world = schedule(seed, exact=exact)
+        _no_false_error(world, seed)
+        _nothing_hidden(world, seed)
+
+
+def _no_false_error(world: World, seed: int) -> None:
+    for event in world.told:
+        if event.resolved:
+            continue
+        key = event.image["key"][0]
+        looks = dict(world.looks[key])
+        assert not looks[event.first_failed_at], (seed, key, event)
+        assert not looks[event.last_failed_at], (seed, key, event)
+
+
+def _nothing_hidden(world: World, seed: int) -> None:
+    pending = {key[0] for key in world.entries.column("key").to_pylist()}
+    for key in {key for key, _ in world.log[: world.read]}:
+        last_look_right = world.looks[key][-1][1]
+        if key in pending:
+            assert not world.is_right(key), (seed, key)
+            assert key in world.errors, (seed, key)
+        elif world.exact or world.target.get(key) == "bad":
+            # By a lag alone, a wrong value that some late change may have written cannot be told from it.
+            assert last_look_right, (seed, key)
+    for key in world.errors:
+        assert key in pending, (seed, key)
+        assert not world.is_right(key), (seed, key)
+
+
+def test_a_busy_row_that_is_right_is_no_error() -> None:
+    world = World()
+    for step in range(200):
+        world.now += INTERVAL // 5
+        for n in range(20):
+            world.write("busy", f"v{step}-{n}")
+        world.replicate(18)
+        world.round(max(world.read, world.applied - 9))
+    assert not world.told
+    assert len(world.looks["busy"]) > 10
+
+
+def test_a_busy_row_that_is_pinned_wrong_is_an_error() -> None:
+    world = World()
+    begun = 0
+    for step in range(200):
+        world.now += INTERVAL // 5
+        for n in range(20):
+            world.write("busy", f"v{step}-{n}")
+        if step == 50:
+            world.corrupt("busy", "pinned", pin=True)
+            begun = world.now
+        world.replicate(18)
+        world.round(max(world.read, world.applied - 9))
+    first = world.told[0]
+    assert not first.resolved
+    assert first.seen == ["busy", "pinned"]
+    assert first.first_failed_at >= begun
+    assert first.last_failed_at <= begun + DELAY + 2 * INTERVAL
+
+
+def test_a_row_that_is_pinned_to_an_old_value_is_an_error() -> None:
+    world = World()
+    world.write("k", "old")
+    world.replicate(1)
+    world.round(1)
+    world.corrupt("k", "old", pin=True)
+    for step in range(60):
+        world.now += INTERVAL
+        world.write("k", f"new {step}")
+        world.replicate(1)
+        world.round(world.applied)
+    assert "k" in world.errors
+
+
+def test_the_clock_survives_a_new_change_and_a_restart() -> None:
+    world = World()
+    world.corrupt("k", "bad", pin=True)
+    for step in range(12):
+        world.now += INTERVAL
+        world.write("k", f"v{step}")
+        world.replicate(1)
+        world.round(world.applied, crash=step % 3 == 1)
+    assert world.errors["k"].first_failed_at == world.looks["k"][0][0]
+
+
+def test_an_error_that_is_repaired_resolves_itself() -> None:
+    world = World()
+    world.write("k", "v")
+    world.replicate(1)
+    world.corrupt("k", "bad")
+    for _ in range(9):
+        world.now += INTERVAL
+        world.round(world.applied)
+    assert set(world.errors) == {"k"}
+    world.repair("k")
+    for _ in range(60):
+        world.now += INTERVAL
+        world.round(world.applied)
+    assert not world.errors
+    assert world.told[-1].resolved
+    assert world.entries.num_rows == 0
+
+
+def test_errors_are_looked_at_less_and_less_often() -> None:
+    world = World()
+    world.write("k", "v")
+    world.replicate(1)
+    world.corrupt("k", None)
+    for _ in range(2000):
+        world.now += INTERVAL
+        world.round(world.applied)
+    gaps = [b[0] - a[0] for a, b in zip(world.looks["k"], world.looks["k"][1:], strict=False)]
+    assert gaps[-1] == 3600 * SECOND
+    assert len(gaps) < 30

@@ -1,0 +1,111 @@
+"""A replication and its validation, side by side in this process, and a way to see when something was checked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from truecopy.metastore.validations import ErrorRow, Validations
+from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.continuous.standing import Validation, read_validation
+from truecopy.transfer.continuous.validator import Validator
+from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
+
+SECONDS = 90.0
+
+
+@contextmanager
+def beside(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Something that runs in a thread while the block does; what it raises fails the test."""
+    failures = list[BaseException]()
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
+    assert not failures, failures
+
+
+def copied(settings: Settings) -> None:
+    """Copies, and replicates what there is."""
+    Transfer(settings).run(until_caught_up=True)
+
+
+@contextmanager
+def replicating(settings: Settings) -> Iterator[None]:
+    """Replicates while the block runs."""
+    transfer = Transfer(settings)
+    with beside(lambda: _ignore(transfer.run()), transfer.stop):
+        yield
+
+
+@contextmanager
+def validating(settings: Settings, start: str | None = None, **options: Any) -> Iterator[Watched]:
+    """Validates while the block runs."""
+    validator = Validator(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
+    with beside(lambda: validator.run(start), validator.stop):
+        yield Watched(settings.task)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A validation, as the metastore tells of it."""
+
+    task: str
+
+    @property
+    def standing(self) -> Validation:
+        return read_validation(self.task)
+
+    @property
+    def errors(self) -> list[ErrorRow]:
+        return list(Validations().errors(self.task))
+
+    @property
+    def new(self) -> list[ErrorRow]:
+        return list(Validations().errors(self.task, ("new",)))
+
+    def processed(self) -> int:
+        return sum(self.standing.standing.processed.values())
+
+    def until(self, holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+        """Waits until something holds of it."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"{what}: {self.standing.plain()}"
+            time.sleep(0.1)
+
+    def until_errors(self, count: int, seconds: float = SECONDS) -> list[ErrorRow]:
+        self.until(lambda: len(self.new) >= count, f"{count} errors", seconds)
+        return self.new
+
+    def until_processed(self, count: int, seconds: float = SECONDS) -> None:
+        self.until(lambda: self.processed() >= count, f"{count} changes", seconds)
+
+    def until_settled(self, seconds: float = SECONDS) -> None:
+        self.until(lambda: self.standing.pending.total == 0, "nothing is pending", seconds)
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _ignore(_: object) -> None:
+    return None
