@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from truecopy.model.change import DELETE, INSERT, ORIGIN_COLUMNS, ORIGIN_TABLE, UPDATE, Definition
 from truecopy.model.errors import CannotFinish
@@ -28,17 +29,38 @@ class Origin:
         return f"{self.shard} {self.position}"
 
 
+class Runs(NamedTuple):
+    """What the rows of an event are said as; `moved`: the insert of an update that changed the key."""
+
+    inserts: Run
+    updates: Run
+    deletes: Run
+    moved: Run
+
+
 class LoggedTable:
-    """One table map; made once, used for every rows event that follows such a map."""
+    """One table map; made once, used for every rows event that follows such a map.
+
+    Attributes:
+        runs: What rows are said as.
+        acting: The same for a reader who does what foreign keys did: where a row was moved from is told, too.
+        idle: The same for rows that were changed while foreign keys were switched off: `before` is not told, since
+            nothing came of it.
+    """
 
     def __init__(self, table_map: TableMap, definition: Definition, keys_only: bool) -> None:
         self.definition = definition
         self.is_origin = table_map.table == ORIGIN_TABLE
         key, row = len(definition.key), -1 if keys_only else len(definition.columns)
         table, schema_id = definition.table, definition.schema_id
-        self.inserts = Run(INSERT, table, schema_id, key, -1, row)
-        self.updates = Run(UPDATE, table, schema_id, key, row, row)
-        self.deletes = Run(DELETE, table, schema_id, key, row, -1)
+        inserts = Run(INSERT, table, schema_id, key, -1, row)
+        updates = Run(UPDATE, table, schema_id, key, row, row)
+        deletes = Run(DELETE, table, schema_id, key, row, -1)
+        self.runs = Runs(inserts, updates, deletes, inserts)
+        self.acting = self.runs._replace(moved=inserts._replace(before_width=row))
+        self.idle = self.runs._replace(
+            updates=updates._replace(before_width=-1), deletes=deletes._replace(before_width=-1)
+        )
         self._columns = table_map.columns
         self._keys_only = keys_only and not self.is_origin  # a mark is read whole
         self._bitmap = (len(table_map.columns) + 7) // 8

@@ -17,7 +17,7 @@ from truecopy.stream.binlog import walk
 from truecopy.stream.binlog.ddl import Statement, parse_statement
 from truecopy.stream.binlog.decoder import Decoder
 from truecopy.stream.binlog.events import Query
-from truecopy.stream.binlog.logged_table import LoggedTable
+from truecopy.stream.binlog.logged_table import LoggedTable, Runs
 from truecopy.stream.binlog.place import Place, file_number
 from truecopy.stream.binlog.schemas import is_sequence
 from truecopy.stream.binlog.table_map import parse_names, parse_table_map
@@ -27,7 +27,7 @@ from truecopy.stream.log import Mark, Wanted
 from truecopy.stream.rows import BATCH_BYTES, BATCH_ROWS, ChangeRows, Run, seldom_collected
 from truecopy.stream.tables import Choice
 
-_STATEMENT_ENDS = 1
+_STATEMENT_ENDS, _WITHOUT_FOREIGN_KEYS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class _Reading:
         self._rows = ChangeRows(part.wanted.shard)
         self._sources: dict[bytes, LoggedTable | None] = {}
         self._tables: dict[bytes, LoggedTable | None] = {}
+        self._tells_acts = part.wanted.settings.get("cascades") == "target"
         self._seq = 0
         self._origin: str | None = None
         self._origin_time = 0
@@ -214,37 +215,44 @@ class _Reading:
 
     def _add(self, source: LoggedTable, kind: RowsKind, buf: bytes, start: int, end: int) -> None:
         size = end - start
+        runs = source.runs
+        if self._tells_acts:
+            runs = source.idle if buf[start + 6] & _WITHOUT_FOREIGN_KEYS else source.acting
         decoder, buf, at, end = source.open_rows(kind, buf, start, end)
         if source.is_origin:
             self._take_origin(source, decoder, buf, at, end)
             return
         rows = self._rows
+        before = rows.before if runs is not source.idle else []
         if kind.change == INSERTED and decoder.decode:
             count = decoder.decode(buf, at, end, rows.keys, rows.after)
-            rows.add(source.inserts, count, self._seq, self._note, size)
+            rows.add(runs.inserts, count, self._seq, self._note, size)
         elif kind.change == DELETED and decoder.decode:
-            count = decoder.decode(buf, at, end, rows.keys, rows.before)
-            rows.add(source.deletes, count, self._seq, self._note, size)
+            count = decoder.decode(buf, at, end, rows.keys, before)
+            rows.add(runs.deletes, count, self._seq, self._note, size)
         elif decoder.decode_updates:
-            count, moved = decoder.decode_updates(buf, at, end, rows.keys, rows.before, rows.after)
+            first = len(before)
+            count, moved = decoder.decode_updates(buf, at, end, rows.keys, before, rows.after)
             if moved:
-                count = self._add_moved(source, count, moved, size)
+                if runs is source.acting:
+                    _repeat(before, first, count, moved)
+                count = self._add_moved(runs, count, moved, size)
             else:
-                rows.add(source.updates, count, self._seq, self._note, size)
+                rows.add(runs.updates, count, self._seq, self._note, size)
         self._seq += count
 
-    def _add_moved(self, source: LoggedTable, count: int, moved: list[int], size: int) -> int:
+    def _add_moved(self, runs: Runs, count: int, moved: list[int], size: int) -> int:
         """Updates of which some change the key: those are a delete and an insert. How many changes in all."""
         rows, done, seq = self._rows, 0, self._seq
         for row in moved:
             if row > done:
-                rows.add(source.updates, row - done, seq, self._note, 0)
+                rows.add(runs.updates, row - done, seq, self._note, 0)
                 seq += row - done
-            rows.add(source.deletes, 1, seq, self._note, 0)
-            rows.add(source.inserts, 1, seq + 1, self._note, 0)
+            rows.add(runs.deletes, 1, seq, self._note, 0)
+            rows.add(runs.moved, 1, seq + 1, self._note, 0)
             seq, done = seq + 2, row + 1
         if count > done:
-            rows.add(source.updates, count - done, seq, self._note, size)
+            rows.add(runs.updates, count - done, seq, self._note, size)
             seq += count - done
         return seq - self._seq
 
@@ -385,3 +393,11 @@ def _first_comment(buf: bytes, start: int, end: int) -> str | None:
     """The comment that a statement begins with: the mark of whoever wrote it."""
     stop = buf.find(b"*/", start + 2, end)
     return None if stop < 0 else buf[start + 2 : stop].decode("utf-8", "replace").strip()
+
+
+def _repeat(texts: list[str | bytes | None], first: int, count: int, rows: list[int]) -> None:
+    """Puts some of the `count` rows whose texts begin at `first` twice."""
+    width = (len(texts) - first) // count
+    for row in reversed(rows):
+        at = first + row * width
+        texts[at:at] = texts[at : at + width]

@@ -81,7 +81,8 @@ def _cascades(server: Server, wanted: Wanted) -> list[str]:
     return [
         f"the foreign key {name} of {schema}.{table} changes rows by itself (ON"
         f" {'DELETE ' + delete if delete in _CASCADES else 'UPDATE ' + update}), which the server does not log: leave"
-        f" {table} out, drop the rule, or say cascades=target when the target has the same foreign keys"
+        f" {table} out, drop the rule, or say cascades=target (a task: cascades: target), by which the target does the"
+        " same"
         for schema, table, name, delete, update in rows
         if (delete in _CASCADES or update in _CASCADES) and choice.wants(schema, table)
     ]
