@@ -155,6 +155,8 @@ def _server_at(name: str, servers: Sequence[str], position: str) -> Endpoint:
         for server in map(parse_endpoint, servers):
             try:
                 with connect(server) as session:
+                    if session.driver_local:
+                        return server  # a file is one server
                     stands = cast(Introspects, session).position()
             except CannotFinish as error:
                 failure = error

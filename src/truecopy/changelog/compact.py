@@ -262,7 +262,7 @@ def _move_base(store: Store, spark: SparkSession, before: int) -> int:
             for at, (file, rows) in enumerate(written)
         ]
     events = sum(file.rows for file in store.files() if file.last <= batch)
-    ready_at = store.end_of(batch).slowest
+    ready_at = max(store.end_of(batch).slowest, old.ready_at)
     gone = store.move_base(old.number, Base(number, batch, batch, ready_at), tables, chunks)
     with store.files_held():
         for name in gone:
@@ -276,7 +276,7 @@ def _last_before(store: Store, base: Base, before: int) -> int | None:
     if base.ready is None:
         return None
     low, high = max(base.ready, store.oldest), store.last
-    if not 0 < store.end_of(low).slowest < before:
+    if store.end_of(low).slowest >= before:
         return None
     while low < high:
         middle = (low + high + 1) // 2

@@ -243,7 +243,9 @@ class _Run:
         """The last definition of each table that the log knows."""
         base = self._store.bases()[-1]
         ids = {one.table: one.schema_id for one in self._store.base_tables(base.number)}
-        ids |= {file.table: file.schema_ids[-1] for file in self._store.files() if file.schema_ids}
+        for table in self._store.tables():
+            if (last := self._store.latest(table)) is not None:
+                ids[table] = last
         return {table: self._store.definition(schema_id) for table, schema_id in ids.items()}
 
     def _keep_definitions(self, files: Sequence[EventFile]) -> bool:

@@ -278,6 +278,15 @@ class Store:
                 "INSERT INTO batch VALUES (?, ?, ?)", self.last + 1, json.dumps(end.plain()), events
             )
             self._note_files(files)
+            for file in files:
+                for (
+                    schema_id
+                ) in file.schema_ids:  # a batch has one of each table: it spans no change of it
+                    self._say(f"definition {file.table}", schema_id)
+
+    def latest(self, table: str) -> str | None:
+        """The definition of the table's last event."""
+        return self.word(f"definition {table}")
 
     def _note_files(self, files: Sequence[EventFile]) -> None:
         for one in files:

@@ -101,8 +101,8 @@ def _table_views(store: Store, reader: Reader, base: Base, table: str, name: str
     if not ids:
         return []
     definitions = {one: store.definition(one) for one in ids}
-    last = files[-1].schema_ids[-1:] if files else ()
-    final = definitions[(*last, *(one.schema_id for one in lines), ids[0])[0]]
+    last = store.latest(table)
+    final = definitions[last if last in definitions else lines[0].schema_id if lines else ids[0]]
     made = []
     if files:
         made.append(_history(store, reader, table, name, final, definitions))
