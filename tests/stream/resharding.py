@@ -14,10 +14,11 @@ row that steps back, can be told.
 from __future__ import annotations
 
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Self
 
 import yaml
 
-from tests.servers import Database
+from tests.servers import Database, MariaDB, Server
 from truecopy.model.change import DELETE, HEARTBEAT
 from truecopy.model.keyspace import keyspace_id, parse_key_range
 from truecopy.model.position import Comparison, contains, parse_position
@@ -34,6 +35,7 @@ from truecopy.stream.follow import Change, Following
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.request import Point, Request
 
+TWO, FOUR, ONE = ("-80", "80-"), ("-40", "40-80", "80-c0", "c0-"), ("-",)
 IDS = range(1, 120)
 TABLE = "CREATE TABLE account (id INT PRIMARY KEY, n BIGINT NOT NULL, note VARCHAR(40))"
 ORIGIN = "CREATE TABLE truecopy_origin (shard VARCHAR(190) PRIMARY KEY, position TEXT, committed_at BIGINT)"
@@ -41,6 +43,30 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Write = tuple[int, int]
 """A row's id, and the number that it got, or had when it was deleted (then as a negative one)."""
+
+
+@contextmanager
+def small_servers() -> Iterator[list[Server]]:
+    """Four, one for each shard of the largest generation."""
+    small = "--innodb-log-file-size=4M", "--performance-schema=OFF"
+    with ExitStack() as stack:
+        yield [stack.enter_context(MariaDB(*small, buffer_pool="16M")) for _ in range(4)]
+
+
+@contextmanager
+def keyspace_on(
+    homes: Mapping[str, Server], file: Path, serving: Sequence[str]
+) -> Iterator[KeyspaceOnServers]:
+    """A keyspace with a database for each shard, on the server that is its home."""
+    name = f"bank_{secrets.token_hex(4)}"
+    databases = {
+        shard: server.create_database(f"{name}_{number}")
+        for number, (shard, server) in enumerate(homes.items())
+    }
+    with KeyspaceOnServers(file, databases, serving) as keyspace:
+        yield keyspace
+    for database in databases.values():
+        database.server.drop_database(database.name)
 
 
 def is_in(shard: str, row: int) -> bool:

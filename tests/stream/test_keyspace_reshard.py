@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers import MariaDB, Server
+from tests.servers import Server
 from tests.stream.resharding import (
+    FOUR,
+    ONE,
+    TWO,
     Consuming,
     KeyedConsumer,
     KeyspaceOnServers,
     Writers,
     is_in,
+    keyspace_on,
+    small_servers,
     wait_until,
 )
 from truecopy.metastore.definitions import Definitions
@@ -32,15 +35,13 @@ from truecopy.stream.resharding import Resharded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TWO, FOUR, ONE = ("-80", "80-"), ("-40", "40-80", "80-c0", "c0-"), ("-",)
 THREE = "-40", "40-c0", "c0-"
-SMALL = ("--innodb-log-file-size=4M", "--performance-schema=OFF")
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Server]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(MariaDB(*SMALL, buffer_pool="16M")) for _ in range(4)]
+    with small_servers() as found:
+        yield found
 
 
 @pytest.fixture
@@ -48,17 +49,10 @@ def bank(servers: list[Server], tmp_path: Path) -> Iterator[KeyspaceOnServers]:
     """Two shards that serve, and others that wait; those of one generation are on servers of their own."""
     for server in servers:
         server.execute(None, "RESET MASTER")  # a test before may have purged it
-    name = f"bank_{secrets.token_hex(4)}"
     homes = dict(zip(("80-", "-80"), servers, strict=False))
     homes |= dict(zip(FOUR, servers, strict=True)) | {"40-c0": servers[3], "-": servers[2]}
-    databases = {
-        shard: server.create_database(f"{name}_{number}")
-        for number, (shard, server) in enumerate(homes.items())
-    }
-    with KeyspaceOnServers(tmp_path / "bank.yaml", databases, TWO) as keyspace:
+    with keyspace_on(homes, tmp_path / "bank.yaml", TWO) as keyspace:
         yield keyspace
-    for database in databases.values():
-        database.server.drop_database(database.name)
 
 
 def request_for(bank: KeyspaceOnServers, **more: Any) -> Request:

@@ -16,7 +16,8 @@ import pymysql
 
 import truecopy
 from tests.servers import Database
-from truecopy.transfer.cutover.cutover import Cutover, CutoverReport
+from truecopy.transfer.cutover.cutover import Cutover
+from truecopy.transfer.cutover.facts import CutoverReport
 from truecopy.transfer.cutover.settings import How
 from truecopy.transfer.cutover.standing import settings_back
 from truecopy.transfer.run import Listener, Transfer

@@ -6,10 +6,11 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from tests.servers import Database
+from tests.transfer.beside import beside
 
 TABLE = """CREATE TABLE items (
     id INT NOT NULL PRIMARY KEY, code VARCHAR(20) NOT NULL UNIQUE, name VARCHAR(40), price DECIMAL(10,2),
@@ -38,29 +39,17 @@ def fill(database: Database, rows: int) -> None:
 @contextmanager
 def writing(database: Database, rows: int, seed: int = 1) -> Iterator[None]:
     """Writes until the block ends."""
-    stop, failures = threading.Event(), list[BaseException]()
 
-    def write() -> None:
-        try:
-            connection = database.connect()
+    def write(stop: threading.Event) -> None:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
             chance, new = random.Random(seed), rows
-            with connection.cursor() as cursor:
-                while not stop.is_set():
-                    new += 1
-                    _write_once(cursor, chance, new)
-                    time.sleep(0.005)
-            connection.close()
-        except BaseException as error:  # noqa: BLE001 - told to the test
-            failures.append(error)
+            while not stop.is_set():
+                new += 1
+                _write_once(cursor, chance, new)
+                time.sleep(0.005)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures, failures
 
 
 def _write_once(cursor: Any, chance: random.Random, new: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import truecopy.transfer.run as running
 from tests.servers import Database
+from tests.transfer.beside import beside
 from truecopy.engines import connect
 from truecopy.mapping.plan import MappingRules, plan_tables
 from truecopy.mapping.plan import plan_table as mapping_of
@@ -110,20 +111,10 @@ class Proving:
     @contextmanager
     def replicating(self) -> Iterator[None]:
         """Replicates again and again beside the block."""
-        stop, failures = threading.Event(), list[BaseException]()
 
-        def replicate() -> None:
-            try:
-                while not stop.is_set():
-                    self.run()
-            except BaseException as error:  # noqa: BLE001 - told to the test
-                failures.append(error)
+        def replicate(stop: threading.Event) -> None:
+            while not stop.is_set():
+                self.run()
 
-        thread = threading.Thread(target=replicate)
-        thread.start()
-        try:
+        with beside(replicate):
             yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not failures, failures

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.servers import Database
@@ -11,6 +13,7 @@ from tests.verify.users import reader
 from truecopy.mapping.plan import MappingRules
 from truecopy.mapping.routes import Route
 from truecopy.model.finding import Level, Subject
+from truecopy.transfer.preflight.report import Report
 
 WRITE = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX, ALTER, REFERENCES ON {db}.* TO {user}"
 
@@ -113,6 +116,32 @@ def test_foreign_keys(mariadb_db: Database, second_mariadb_db: Database) -> None
     report = check(mariadb_db, second_mariadb_db, tables=("strict",))
     assert report.is_ready, errors(report)
     assert "leaves behind" in found(report, Subject.REFERENCES, "refers to").message
+
+
+def test_cascades_by_the_target(
+    mariadb_db: Database, second_mariadb_db: Database, postgres_db: Database
+) -> None:
+    mariadb_db.execute(
+        "CREATE TABLE parents (id INT PRIMARY KEY); CREATE TABLE others (id INT PRIMARY KEY);"
+        "CREATE TABLE children (id INT PRIMARY KEY, parent INT REFERENCES parents (id) ON DELETE CASCADE)"
+    )
+
+    def told(target: Database, **more: Any) -> Report:
+        return check(mariadb_db, target, cascades="target", **more)
+
+    report = told(second_mariadb_db)
+    assert report.is_ready, errors(report)
+    tied = [f.table for f in report.findings if "out of one snapshot" in f.message]
+    assert sorted(tied) == [f"{mariadb_db.name}.{name}" for name in ("children", "parents")]
+    for target, more, said in (
+        (second_mariadb_db, {"tables": ("children",)}, "which the task leaves behind"),
+        (second_mariadb_db, {"delivery": "at-most-once"}, "rows may be missing"),
+        (postgres_db, {}, "cannot cascade as the source does"),
+    ):
+        asked: dict[str, Any] = more
+        refused = found(told(target, **asked), Subject.REFERENCES, said)
+        assert refused.level is Level.ERROR
+        assert refused.remedy
 
 
 def test_a_target_whose_references_lead_elsewhere(

@@ -12,7 +12,7 @@ import pytest
 from tests.servers import Database
 from tests.transfer.cutting import HOW, application, cut_over, fill, is_equal, started, switch_back
 from truecopy.model.errors import UsageError
-from truecopy.transfer.cutover.cutover import CutoverReport
+from truecopy.transfer.cutover.facts import CutoverReport
 from truecopy.transfer.cutover.standing import settings_back, standing
 from truecopy.transfer.cutover.state import HELD
 from truecopy.transfer.run import Transfer

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ import pytest
 
 import truecopy
 from tests.servers import Database
+from tests.transfer.beside import beside
 from truecopy.engines import connect
 from truecopy.engines.protocols import ReadsAtPosition
 from truecopy.model.change import CHANGE_SCHEMA
@@ -30,6 +31,7 @@ from truecopy.stream.request import Request
 from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
 from truecopy.transfer.apply import Applying
+from truecopy.transfer.copying import Copying
 from truecopy.transfer.ledger import Overtaken
 from truecopy.transfer.packing import pack_batches
 from truecopy.transfer.replicate import AS_THEY_ARE, Replication
@@ -51,10 +53,16 @@ class Busy(Transfer):
     tasks: Sequence[CopyTask] = ()
     replication_: Replication | None = None
 
-    def _planned(self, *given: Any) -> list[CopyTask]:
-        self.between()
-        self.tasks = super()._planned(*given)
-        return list(self.tasks)
+    def copying(self, *given: Any) -> Copying:
+        transfer = self
+
+        class Noted(Copying):
+            def _planned(self, *given: Any) -> list[CopyTask]:
+                transfer.between()
+                transfer.tasks = super()._planned(*given)
+                return list(transfer.tasks)
+
+        return Noted(self._settings, *given)
 
     def replication(self, *given: Any) -> Replication:
         self.replication_ = super().replication(*given)
@@ -82,37 +90,25 @@ def dump(database: Database, table: str = "seen") -> Counter[Any]:
 @dataclass
 class Writers:
     written: int = 0
-    failures: list[BaseException] = field(default_factory=list)
 
 
 @contextmanager
 def inserting(database: Database, threads: int = 1) -> Iterator[Writers]:
     """Inserts until the block ends: rows that are often equal, some in one transaction, some rolled back."""
-    stop, seen = threading.Event(), Writers()
+    seen = Writers()
 
-    def insert() -> None:
-        try:
-            with closing(database.connect()) as connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    seen.written += 1
-                    cursor.execute("BEGIN")
-                    for _ in range(1 + seen.written % 3):
-                        cursor.execute("INSERT INTO seen VALUES (%s, 'new')", (seen.written % 10,))
-                    cursor.execute("COMMIT" if seen.written % 7 else "ROLLBACK")
-                    time.sleep(0.01)
-        except BaseException as error:  # noqa: BLE001 - told to the test
-            seen.failures.append(error)
+    def insert(stop: threading.Event) -> None:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                seen.written += 1
+                cursor.execute("BEGIN")
+                for _ in range(1 + seen.written % 3):
+                    cursor.execute("INSERT INTO seen VALUES (%s, 'new')", (seen.written % 10,))
+                cursor.execute("COMMIT" if seen.written % 7 else "ROLLBACK")
+                time.sleep(0.01)
 
-    workers = [threading.Thread(target=insert) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    try:
+    with beside(insert, threads):
         yield seen
-    finally:
-        stop.set()
-        for worker in workers:
-            worker.join()
-    assert not seen.failures, seen.failures
 
 
 def relation_of(session: Any, endpoint: Endpoint) -> Relation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import truecopy
 from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database, MariaDB
+from tests.transfer.killing import kill_all
 from tests.transfer.load import fill, writing
 
 TASK = """task: move
@@ -47,8 +47,7 @@ def kill(run: subprocess.Popen[str], dice: random.Random) -> None:
         for worker in workers:
             worker.kill()
         time.sleep(dice.uniform(0.5, 4))
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    kill_all(run)
 
 
 def _is_worker(process: psutil.Process) -> bool:
@@ -106,8 +105,7 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, end: str) -> Non
         (one if end == "source" else other).restart(signal.SIGKILL)
         source.execute("DELETE FROM items WHERE id % 5 = 0")
         time.sleep(10)
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_all(run)
         ended = program("run", str(file), "--until-caught-up")
         assert ended.code == 0, ended.err
         assert dump(source) == dump(target)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +19,9 @@ import truecopy
 from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.beside import beside
 from tests.transfer.checking import check, errors, found
+from tests.transfer.killing import kill_all
 from tests.transfer.lakes import FORMATS, commits, rows, url
 from tests.transfer.load import fill, writing
 from truecopy.model.errors import TruecopyError, UsageError
@@ -236,12 +236,10 @@ def steps(folder: Path, form: str) -> list[list[tuple[int, int]]]:
 
 @contextmanager
 def moving(database: Database) -> Iterator[None]:
-    stop = threading.Event()
 
-    def move() -> None:
+    def move(stop: threading.Event) -> None:
         dice = random.Random(3)
-        connection = database.connect()
-        with connection.cursor() as cursor:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
             while not stop.is_set():
                 one, other, some = dice.randrange(1, 41), dice.randrange(1, 41), dice.randrange(9)
                 cursor.execute("BEGIN")
@@ -251,15 +249,9 @@ def moving(database: Database) -> Iterator[None]:
                 )
                 cursor.execute("COMMIT")
                 time.sleep(0.003)
-        connection.close()
 
-    thread = threading.Thread(target=move)
-    thread.start()
-    try:
+    with beside(move):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 TASK = """task: move
@@ -292,8 +284,7 @@ def test_killed(mariadb_db: Database, tmp_path: Path, form: str, times: int) -> 
                 time.sleep(0.05)
             time.sleep(dice.uniform(0, 8))
             assert run.poll() is None, run.communicate()
-            os.killpg(run.pid, signal.SIGKILL)
-            run.communicate()
+            kill_all(run)
     ended = program("run", str(file), "--until-caught-up")
     assert ended.code == 0, ended.err
     assert utc(rows(lake, form, "items", "id")) == held(mariadb_db)
@@ -308,23 +299,15 @@ def test_killed(mariadb_db: Database, tmp_path: Path, form: str, times: int) -> 
 
 @contextmanager
 def inserting(database: Database) -> Iterator[None]:
-    stop = threading.Event()
 
-    def insert() -> None:
-        connection = database.connect()
-        count = 0
-        with connection.cursor() as cursor:
+    def insert(stop: threading.Event) -> None:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            count = 0
             while not stop.is_set():
                 count += 1
                 cursor.execute("INSERT INTO seen VALUES (%s, 'new'), (1, 'new')", (count % 4,))
                 connection.commit()
                 time.sleep(0.01)
-        connection.close()
 
-    thread = threading.Thread(target=insert)
-    thread.start()
-    try:
+    with beside(insert):
         yield
-    finally:
-        stop.set()
-        thread.join()

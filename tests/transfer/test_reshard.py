@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.program import start, truecopy
-from tests.servers import MariaDB, Server
+from tests.servers import Server
 from tests.stream.resharding import (
+    FOUR,
+    ONE,
+    TWO,
     Consuming,
     KeyedConsumer,
     KeyspaceOnServers,
     Writers,
     is_in,
+    keyspace_on,
+    small_servers,
     wait_until,
 )
 from tests.transfer.sharded import legs_of, task_file
 from truecopy.stream.request import Request
 from truecopy.transfer.status import read_status
 
-TWO, FOUR, ONE = ("-80", "80-"), ("-40", "40-80", "80-c0", "c0-"), ("-",)
-SMALL = ("--innodb-log-file-size=4M", "--performance-schema=OFF")
-
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Server]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(MariaDB(*SMALL, buffer_pool="16M")) for _ in range(4)]
+    with small_servers() as found:
+        yield found
 
 
 @pytest.fixture
 def bank(servers: list[Server], tmp_path: Path) -> Iterator[KeyspaceOnServers]:
     """Two shards that serve, four that wait, and one for all; each on a server of its generation."""
-    name = f"bank_{secrets.token_hex(4)}"
     homes = dict(zip(TWO, servers, strict=False)) | dict(zip(FOUR, servers, strict=True))
     homes |= {"-": servers[3]}
-    databases = {
-        shard: server.create_database(f"{name}_{number}")
-        for number, (shard, server) in enumerate(homes.items())
-    }
-    with KeyspaceOnServers(tmp_path / "bank.yaml", databases, TWO) as keyspace:
+    with keyspace_on(homes, tmp_path / "bank.yaml", TWO) as keyspace:
         yield keyspace
-    for database in databases.values():
-        database.server.drop_database(database.name)
 
 
 def task_between(

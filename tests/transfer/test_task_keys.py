@@ -52,9 +52,11 @@ def test_the_size_of_a_chunk() -> None:
     assert chunk_rows(settings(chunks={"rows": 7, "bytes": "64m"}), 200) == 7
 
 
-def test_cascades_are_refused_where_nobody_would_do_them() -> None:
-    with pytest.raises(UsageError, match="without the target's foreign keys"):
-        settings(cascades="target")
+def test_who_cascades() -> None:
+    assert "cascades" not in settings().request.settings
+    asked = settings(cascades="target")
+    for one in (asked, way_back(asked, {})):
+        assert one.request.settings == {"cascades": "target"}
 
 
 @pytest.mark.slow

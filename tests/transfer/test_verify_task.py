@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.beside import beside
 from tests.transfer.load import fill
 from tests.verify.test_wrong_input import one_line
 from truecopy.tasks.file import load_task
@@ -169,11 +170,9 @@ def fill_all(database: Database) -> None:
 @contextmanager
 def writing(database: Database) -> Iterator[None]:
     """Goes through the rows, so that some are on their way at any time, and leaves the first ten alone."""
-    stop = threading.Event()
 
-    def write() -> None:
-        connection = database.connect()
-        with connection.cursor() as cursor:
+    def write(stop: threading.Event) -> None:
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
             number = 0
             while not stop.wait(0.4):
                 number += 1
@@ -183,15 +182,9 @@ def writing(database: Database) -> Iterator[None]:
                 cursor.execute("UPDATE tokens SET name = %s WHERE id = %s", (f"n{number}", row))
                 cursor.execute("INSERT INTO `lines` VALUES ('more', %s)", (number,))
                 connection.commit()
-        connection.close()
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from truecopy.cli.progress import say
 from truecopy.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from truecopy.transfer.cutover.cutover import CutoverReport
+    from truecopy.transfer.cutover.facts import CutoverReport
     from truecopy.transfer.cutover.settings import How
     from truecopy.transfer.settings import Settings
 

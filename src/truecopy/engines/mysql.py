@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -36,7 +37,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
-from truecopy.model.relation import Buckets, Chunk, Relation
+from truecopy.model.relation import Buckets, Chunk, Key, Relation
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import is_free_text
 
@@ -244,6 +245,18 @@ class MySQL(RelationalSession):
     def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
         return sum(map(self.execute, mysql_load.deletions(relation, keys, annotation)))
 
+    @contextmanager
+    def cascading(self) -> Iterator[None]:
+        self.execute(Statement("SET foreign_key_checks = 1"))
+        yield
+        self.execute(Statement("SET foreign_key_checks = 0"))
+
+    def move_row(
+        self, relation: Relation, key: Key, row: Sequence[str | None], annotation: str | None = None
+    ) -> int:
+        self.execute(Statement(f"SET SESSION sql_mode = '{mysql_load.SQL_MODE}'"))
+        return self.execute(mysql_load.moving(relation, key, row, annotation))
+
     def create_table(self, table: Table) -> list[str]:
         return mysql_create.create_table(self.dialect, self._server, table)
 
@@ -274,6 +287,14 @@ class MySQL(RelationalSession):
 
     def fingerprinted_rows_at(self, relation: Relation) -> tuple[pa.Table, str]:
         return mysql_snapshot.fingerprinted_rows_at(self, relation)
+
+    def logs_cascades(self) -> bool:
+        """Since MySQL 9.6, unless InnoDB still does it."""
+        asked = Statement("SHOW GLOBAL VARIABLES LIKE 'innodb\\_native\\_foreign\\_keys'")
+        return not self.is_mariadb and [value for _, value in self.fetch(asked)] == ["OFF"]
+
+    def snapshot(self, tables: Sequence[TableName]) -> AbstractContextManager[str]:
+        return mysql_snapshot.snapshot(self, tables)
 
     def log_end(self) -> str | None:
         return mysql_snapshot.log_end(self)

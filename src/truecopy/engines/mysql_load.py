@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from truecopy.engines import loading
 from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.protocols import Statement
-from truecopy.engines.sql import delete_keys_sql, table_sql
-from truecopy.model.relation import Relation
+from truecopy.engines.sql import delete_keys_sql, move_sql, table_sql
+from truecopy.model.relation import Key, Relation
 from truecopy.model.table import Column
 from truecopy.model.types import Binary, Bits, Boolean, Decimal, Integer, Text, Type, Uuid
 
@@ -88,6 +88,15 @@ def deletions(relation: Relation, keys: pa.Table, annotation: str | None) -> Ite
         part = loading.texts_of_key(keys.slice(at, step))
         statement = delete_keys_sql(dialect, relation, part)
         yield Statement(mark + statement.sql, statement.values)
+
+
+def moving(
+    relation: Relation, key: Key, row: Sequence[str | None], annotation: str | None
+) -> Statement:
+    """The statement that gives the row with a key other values."""
+    mark = loading.comment(annotation).replace("%", "%%")
+    statement = move_sql(MySQLDialect(), relation, key, row)
+    return Statement(mark + statement.sql, statement.values)
 
 
 def require_all(

@@ -7,6 +7,8 @@ writers off the table for the moment in which the snapshot is opened and the exe
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from truecopy.engines.sql import table_sql
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.relation import WHOLE, Relation
+from truecopy.model.table import TableName
 
 if TYPE_CHECKING:
     from truecopy.engines.mysql import MySQL
@@ -53,29 +56,36 @@ def require_position(session: MySQL, relation: Relation) -> None:
                 f"{name} has no key, and {engine} no snapshots, so which of its rows were copied cannot be told:"
                 " give it a key, make it InnoDB, or leave it out"
             )
-    if session.is_mariadb:
-        return
-    ((ordered,),) = session.fetch(Statement("SELECT @@GLOBAL.binlog_order_commits"))
-    if not int(ordered):
-        # The executed set could lack a commit that is before the table's last one in the log.
-        raise UsageError(
-            f"{relation.tables[0]} has no key, and {session.endpoint} commits in another order than it logs:"
-            " SET GLOBAL binlog_order_commits = ON, or leave the table out"
-        )
+    _require_order(session, relation.tables[0], "it has no key")
 
 
 def fingerprinted_rows_at(session: MySQL, relation: Relation) -> tuple[pa.Table, str]:
     """Rows with their fingerprints, and the position whose transactions they show: all of them, and no other."""
-    position = _open(session, relation)
-    rows = session.fingerprinted_rows(relation, WHOLE)
-    session.rollback()
-    return rows, position
+    with snapshot(session, relation.tables) as position:
+        return session.fingerprinted_rows(relation, WHOLE), position
 
 
-def _open(session: MySQL, relation: Relation) -> str:
+@contextmanager
+def snapshot(session: MySQL, tables: Sequence[TableName]) -> Iterator[str]:
+    """One state of these tables, for as long as it is open; the position whose transactions it shows."""
     if session.is_mariadb:
-        return open_on_mariadb(session).position
-    return _open_behind_lock(session, relation)
+        yield open_on_mariadb(session).position
+    else:
+        _require_order(session, tables[0], "it is copied as of one moment")
+        yield _open_behind_lock(session, tables)
+    session.rollback()
+
+
+def _require_order(session: MySQL, table: TableName, why: str) -> None:
+    """Else the executed set could lack a commit that is before the table's last one in the log."""
+    if session.is_mariadb:
+        return
+    ((ordered,),) = session.fetch(Statement("SELECT @@GLOBAL.binlog_order_commits"))
+    if not int(ordered):
+        raise UsageError(
+            f"{table}: {why}, and {session.endpoint} commits in another order than it logs:"
+            " SET GLOBAL binlog_order_commits = ON, or leave the table out"
+        )
 
 
 def open_snapshot(session: MySQL) -> None:
@@ -174,15 +184,15 @@ def executed_set(session: MySQL) -> str:
     return str(parse_position(str(executed)))
 
 
-def _open_behind_lock(session: MySQL, relation: Relation) -> str:
-    """The lock is given when every transaction that wrote to the table can be seen and is in the executed set.
+def _open_behind_lock(session: MySQL, tables: Sequence[TableName]) -> str:
+    """The lock is given when every transaction that wrote to the tables can be seen and is in the executed set.
 
-    Until it is let go no other comes, so the snapshot and the set agree on this table, whatever happens to others.
+    Until it is let go no other comes, so the snapshot and the set agree on these tables, whatever happens to others.
     """
-    tables = ", ".join(f"{table_sql(session.dialect, name)} READ" for name in relation.tables)
+    locked = ", ".join(f"{table_sql(session.dialect, name)} READ" for name in tables)
     with type(session)(session.endpoint) as locking:
         locking.execute(Statement(f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}"))
-        locking.execute(Statement(f"LOCK TABLES {tables}"))
+        locking.execute(Statement(f"LOCK TABLES {locked}"))
         open_snapshot(session)
         return executed_set(session)
 

@@ -8,6 +8,7 @@ fingerprints, `c0`, `c1`, … for whole rows, in the order of the relation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -173,6 +174,19 @@ class ReadsAtPosition(Protocol):
 
 
 @runtime_checkable
+class HidesCascades(Protocol):
+    """Has foreign keys that change rows by themselves, of which its log may not tell."""
+
+    def logs_cascades(self) -> bool:
+        """Whether the log tells, after all."""
+        ...
+
+    def snapshot(self, tables: Sequence[TableName]) -> AbstractContextManager[str]:
+        """While it is open, this session reads one state of all these tables; gives the position that it is of."""
+        ...
+
+
+@runtime_checkable
 class TellsVisible(Protocol):
     """A server whose log may be ahead of what its tables show, and that tells both."""
 
@@ -264,6 +278,21 @@ class DeletesKeys(Transacts, Protocol):
 
     def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
         """Deletes the rows with these keys (`k0`, `k1`, …, no NULL); gives how many there were."""
+        ...
+
+
+@runtime_checkable
+class Cascades(DeletesKeys, Protocol):
+    """Can let its foreign keys change rows while others are written, or keep them from it, as is wanted."""
+
+    def cascading(self) -> AbstractContextManager[None]:
+        """Inside the open transaction: until the block ends foreign keys act, which they otherwise do not."""
+        ...
+
+    def move_row(
+        self, relation: Relation, key: Key, row: Sequence[str | None], annotation: str | None = None
+    ) -> int:
+        """Gives the row that has this key so far other values, its key included; how many rows there were."""
         ...
 
 

@@ -19,6 +19,10 @@ from truecopy.model.types import Text, Type, Uuid, is_free_text
 BITS = 4 * HEX_DIGITS
 
 
+class Bytes(str):
+    """An expression for the UTF-8 bytes of a text, where a dialect has those for less than the text."""
+
+
 class Dialect(Protocol):
     """What one kind of SQL says differently."""
 
@@ -81,7 +85,7 @@ def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
     texts = [dialect.canonical(column, kind) for column, kind in zip(columns, types, strict=True)]
 
     def no_null(column: Column, expression: str) -> str:
-        return f"COALESCE({expression},'')" if column.nullable else expression
+        return type(expression)(f"COALESCE({expression},'')") if column.nullable else expression
 
     parts: list[str] = []
     for column, text in zip(columns, texts, strict=True):
@@ -251,11 +255,28 @@ def update_sql(
     dialect: Dialect, relation: Relation, row: Sequence[str | None], changed: Sequence[int]
 ) -> Statement:
     """The changed columns of one row."""
+    return _update(dialect, relation, row[: relation.key_width], row, changed)
+
+
+def move_sql(
+    dialect: Dialect, relation: Relation, key: Sequence[str | None], row: Sequence[str | None]
+) -> Statement:
+    """All of the row that has this key so far."""
+    return _update(dialect, relation, key, row, range(len(relation.columns)))
+
+
+def _update(
+    dialect: Dialect,
+    relation: Relation,
+    key: Sequence[str | None],
+    row: Sequence[str | None],
+    changed: Sequence[int],
+) -> Statement:
     chosen = [i for i in changed if not relation.columns[i].generated]
     places, values = _row_parameters(dialect, relation, row, chosen)
     names = [dialect.quote(relation.columns[i].name) for i in chosen]
     changes = ", ".join(f"{name} = {place}" for name, place in zip(names, places, strict=True))
-    condition, keys = _key_condition(dialect, relation, row[: relation.key_width])
+    condition, keys = _key_condition(dialect, relation, key)
     table = table_sql(dialect, _only_table(relation))
     return Statement(f"UPDATE {table} SET {changes} WHERE {condition}", (*values, *keys))
 

@@ -48,6 +48,9 @@ class Column:
     generated: bool = False
 
 
+_ACTIONS = "CASCADE", "SET NULL", "SET DEFAULT"
+
+
 @dataclass(frozen=True)
 class ForeignKey:
     """A reference from columns of this table to another table.
@@ -62,6 +65,20 @@ class ForeignKey:
     parent_columns: tuple[str, ...] = ()
     on_delete: str = "NO ACTION"
     on_update: str = "NO ACTION"
+
+    @property
+    def actions(self) -> str:
+        """What changes rows of this table when those of the parent go or change, as SQL says it; empty for nothing."""
+        rules = (("ON DELETE", self.on_delete), ("ON UPDATE", self.on_update))
+        return ", ".join(f"{when} {what}" for when, what in rules if what in _ACTIONS)
+
+    @property
+    def acts_on_delete(self) -> bool:
+        return self.on_delete in _ACTIONS
+
+    @property
+    def acts_on_update(self) -> bool:
+        return self.on_update in _ACTIONS
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ def cutover_settings(task: Task) -> How:
     return How(
         lock=asked.lock,
         max_lag=asked.max_lag,
+        max_wait=asked.max_wait,
         max_downtime=asked.max_downtime,
         sequences=asked.sequences,
         reverse=asked.reverse,

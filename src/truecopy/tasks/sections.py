@@ -172,6 +172,8 @@ class Cutover(Section):
     """An address that does the same."""
     max_lag: Duration = 5.0
     """The lag below which the cutover begins."""
+    max_wait: Duration = 600.0
+    """For how long it waits for that before it is given up."""
     max_downtime: Duration = 60.0
     """After this time the cutover is given up and writers are let in again."""
     sequences: bool = True

@@ -25,11 +25,6 @@ def settings_between(task: Task, source: str, target: str) -> Settings:
     """The settings of a task, or of a part of it, between two URLs."""
     if task.validate_only:
         raise UsageError(f"{task.path}: validate-only writes nothing, so there is nothing to run")
-    if task.cascades == "target":
-        raise UsageError(
-            f"{task.path}: cascades: target cannot be had in a transfer, which writes without the target's foreign"
-            " keys: leave tables with such rules out, or drop the rules"
-        )
     return Settings(
         task=task.task,
         source=source,
@@ -40,6 +35,7 @@ def settings_between(task: Task, source: str, target: str) -> Settings:
         delivery=task.delivery,
         consistency=task.consistency,
         ddl=task.ddl,
+        cascades=task.cascades,
         verify=chosen_verifiers(task.verify),
         limits=transfer_limits(task.throttle),
         hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,

@@ -3,6 +3,9 @@
 A part is what moves on together: one of 64 slices of the keys, a table, or everything, as the task's
 consistency asks. A part's transaction first moves its line of the ledger, and only from where the driver
 saw it: a batch that is applied again, or by an attempt that was given up, finds the line elsewhere.
+
+Where foreign keys of the target do what the source's log does not tell, a batch is several net effects, one
+after the other, and between them the changes by which foreign keys act.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Relation
+from truecopy.transfer.acting import Piece, cut_at_acts
 from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
@@ -41,6 +45,7 @@ EFFECTS = pa.schema(
         ("kind", pa.string()),
         ("key", _TEXTS),
         ("row", _TEXTS),
+        ("before", _TEXTS),
         ("unchanged", pa.list_(pa.int32())),
         ("commit_order", pa.int64()),
         ("seq", pa.int32()),
@@ -95,7 +100,7 @@ class Applying:
             pool.close_idle()
 
     def _apply(self, part: str, changes: pa.Table) -> pa.RecordBatch:
-        rows = net_effect(self._news(part, changes))
+        pieces = self.pieces(self._news(part, changes))
         with pool.lease(self.endpoint) as session:
             target: Any = session
             ledger = Ledger(target, self.task)
@@ -105,11 +110,11 @@ class Applying:
                 self.mark(target)
                 is_new = self.advance(ledger, part)
                 if is_new and not self.progress_first:
-                    self.write(target, rows)
+                    self.write(target, pieces)
             if is_new and self.progress_first:
                 with transaction(target):
                     ledger.require_at(part, self.ends[shard_of(part)][0], self.epoch)
-                    self.write(target, rows)
+                    self.write(target, pieces)
         counts = changes.group_by("table").aggregate([([], "count_all")])
         return pa.RecordBatch.from_pydict(
             {
@@ -142,11 +147,38 @@ class Applying:
         old, _ = self.stands.get(part, self.starts[shard])
         return ledger.advance(part, old, *self.ends[shard], self.epoch)
 
-    def write(self, target: Any, rows: pa.Table) -> None:
-        """Writes net effects, inside the open transaction."""
-        for schema_id in pc.unique(rows.column("schema_id")).to_pylist():
-            of_table = rows.filter(pc.equal(rows.column("schema_id"), schema_id))
-            self._write_table(target, self.targets[schema_id], of_table)
+    def pieces(self, changes: pa.Table) -> list[Piece]:
+        """What to write, one after the other; net effects where foreign keys do not act."""
+        return [
+            piece if piece.acts else Piece(net_effect(piece.changes))
+            for piece in cut_at_acts(changes, self.targets)
+        ]
+
+    def write(self, target: Any, pieces: Sequence[Piece]) -> None:
+        """Writes pieces, inside the open transaction."""
+        for piece in pieces:
+            rows = piece.changes
+            for schema_id in pc.unique(rows.column("schema_id")).to_pylist():
+                of_table = rows.filter(pc.equal(rows.column("schema_id"), schema_id))
+                write = self._act if piece.acts else self._write_table
+                write(target, self.targets[schema_id], of_table)
+
+    def _act(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
+        """Deletes or updates rows, with all that foreign keys then do to others."""
+        with target.cascading():
+            if _has(rows, DELETE):
+                keys = _columns(rows.column("key"), to.key_places, "k")
+                target.delete_keys(to.relation, keys, annotation=self.annotation)
+                return
+            places = to.places[: to.relation.key_width]
+            for row in rows.select(["before", "row"]).to_pylist():
+                key = tuple(row["before"][place] for place in places)
+                texts = [row["row"][place] for place in to.places]
+                if target.move_row(to.relation, key, texts, annotation=self.annotation) != 1:
+                    raise CannotFinish(
+                        f"the row {', '.join(map(str, key))} of {to.table} was updated, and the target does not have"
+                        " it: was it deleted there? Repair the table (truecopy verify --repair)"
+                    )
 
     def empty(self, target: Any, relation: Relation) -> None:
         """Takes every row of a relation out of its table, inside the open transaction."""
@@ -215,6 +247,8 @@ def as_effects(changes: pa.Table) -> pa.Table:
         names = ["row" if name == "after" else name for name in changes.column_names]
         steps = pa.repeat(pa.scalar(0, pa.int32()), changes.num_rows)
         changes = changes.rename_columns(names).append_column("step", steps)
+    if "before" not in changes.column_names:
+        changes = changes.append_column("before", pa.nulls(changes.num_rows, _TEXTS))
     return changes.select(EFFECTS.names).cast(EFFECTS)
 
 

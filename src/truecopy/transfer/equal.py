@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from truecopy.engines import connect, pool
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.run import REPLICATE, Listener, Transfer
+from truecopy.transfer.ledger import REPLICATE, Ledger
+from truecopy.transfer.run import Listener, Transfer
 from truecopy.transfer.settings import Settings
 
 

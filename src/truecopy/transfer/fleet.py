@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from truecopy.engines import pool
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, Ledger
 from truecopy.transfer.progress import Progress
-from truecopy.transfer.run import REPLICATE, SNAPSHOT, Listener, RunReport, TableState, Transfer
+from truecopy.transfer.run import Listener, RunReport, TableState, Transfer
 from truecopy.transfer.settings import Settings
 
 _TURN_SECONDS = 1.0

@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from truecopy.engines.protocols import Introspects
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import ForeignKey, Table, TableName
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.ties import require_same_keys, tied_plans
 
 
 def make_indexes(
     source: Introspects, target: Any, plans: Mapping[str, TablePlan], annotation: str
 ) -> None:
     """All indexes, and then the references between tables."""
-    by_name = {plan.mapping.source: plan for plan in plans.values()}
+    by_name = _by_name(plans)
     lacking = [
         _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
         for name, plan in by_name.items()
@@ -24,6 +25,27 @@ def make_indexes(
     for make in (target.create_indexes, target.create_foreign_keys):
         for table in lacking:
             run_all(target, make(table), annotation)
+
+
+def tie_tables(
+    source: Introspects, target: Any, plans: Mapping[str, TablePlan], annotation: str
+) -> None:
+    """Makes the target's foreign keys do what those of the source do; before changes of such tables are applied.
+
+    Their copies are of one moment, so that their indexes can be made, too.
+    """
+    tied = tied_plans(plans)
+    make_indexes(source, target, tied, annotation)
+    by_name = _by_name(tied)
+    wanted = [
+        (plan.target.tables[0], tuple(references_of(source.describe(name), by_name)))
+        for name, plan in by_name.items()
+    ]
+    require_same_keys(wanted, target)
+
+
+def _by_name(plans: Mapping[str, TablePlan]) -> dict[TableName, TablePlan]:
+    return {plan.mapping.source: plan for plan in plans.values()}
 
 
 def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:
@@ -43,18 +65,25 @@ def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan])
         and (columns, index.unique) not in has_index
         and not (index.unique and plan.mapping.merged)
     ]
-    references = []
+    references = [
+        key
+        for key in references_of(source, plans)
+        if (key.columns, key.parent) not in has_reference
+    ]
+    return replace(source, name=target.name, indexes=tuple(indexes), foreign_keys=tuple(references))
+
+
+def references_of(source: Table, plans: Mapping[TableName, TablePlan]) -> list[ForeignKey]:
+    """The references of a source table as the target's table should have them."""
+    found = []
     for key in source.foreign_keys:
-        parent, columns = plans.get(key.parent), _arrived(plan, key.columns)
+        parent, columns = plans.get(key.parent), _arrived(plans[source.name], key.columns)
         if parent is None or not columns:
             continue
         onto, parent_columns = parent.target.tables[0], _arrived(parent, key.parent_columns)
-        is_whole = len(parent_columns) == len(key.parent_columns)
-        if is_whole and (columns, onto) not in has_reference and not parent.mapping.merged:
-            references.append(
-                replace(key, columns=columns, parent=onto, parent_columns=parent_columns)
-            )
-    return replace(source, name=target.name, indexes=tuple(indexes), foreign_keys=tuple(references))
+        if len(parent_columns) == len(key.parent_columns) and not parent.mapping.merged:
+            found.append(replace(key, columns=columns, parent=onto, parent_columns=parent_columns))
+    return found
 
 
 def _arrived(plan: TablePlan, columns: Sequence[str]) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from truecopy.transfer.lines import Keeps, Lines
 
 TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
 TABLES = (TASKS, CHUNKS, PROGRESS)
+SNAPSHOT, REPLAY, REPLICATE = "snapshot", "replay", "replicate"
+"""The phases of a task."""
 
 _CREATE = (
     f"""CREATE TABLE IF NOT EXISTS {TASKS} (
@@ -92,7 +94,7 @@ class Ledger:
             with self._lines.transaction():
                 self._lines.execute(
                     f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                    *(self._task, "snapshot", json.dumps(origin), 1),
+                    *(self._task, SNAPSHOT, json.dumps(origin), 1),
                 )
         except TruecopyError:
             if self.find() is None:
@@ -100,7 +102,7 @@ class Ledger:
             raise CannotFinish(
                 f"another process has begun {self._task} at the same moment, and runs it: see truecopy status"
             ) from None
-        return TaskLine("snapshot", dict(origin), 1)
+        return TaskLine(SNAPSHOT, dict(origin), 1)
 
     def find(self) -> TaskLine | None:
         with self._lines.transaction():
@@ -216,7 +218,7 @@ class Ledger:
     ) -> None:
         """Inside the chunk's own transaction: the chunk is in. Whoever is late finds it done already.
 
-        Of a table without a key, with the position that its rows are of: changes up to there are in.
+        Where rows are of a known position, with that: changes up to there are in.
         """
         changed = self._lines.execute(
             f"UPDATE {CHUNKS} SET copied = ?, position = ? WHERE task = ? AND source_table = ? AND number = ?"
@@ -226,8 +228,20 @@ class Ledger:
         if changed != 1:
             raise Overtaken(f"chunk {number} of {table} was copied by another attempt")
 
+    def forget(self, tables: Sequence[str], epoch: int) -> None:
+        """Inside a transaction that takes their rows out: the chunks of some tables are not in, after all."""
+        if not self._lines.execute(
+            f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
+        ):
+            raise Overtaken(f"another run of {self._task} has taken over")
+        for table in tables:
+            self._lines.execute(
+                f"UPDATE {CHUNKS} SET copied = NULL, position = NULL WHERE task = ? AND source_table = ?",
+                *(self._task, table),
+            )
+
     def copied_at(self) -> dict[str, str]:
-        """The position of each copy that is of one: those of tables without a key."""
+        """The position of each copy that is of one: those of tables without a key, or tied to others."""
         rows = self._lines.look(
             f"SELECT source_table, position FROM {CHUNKS} WHERE task = ? AND position IS NOT NULL",
             self._task,

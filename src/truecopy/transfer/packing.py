@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,7 @@ PACKED = pa.schema(
 _ODD, _GOLDEN = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
 """What a worker gathers before it packs."""
+_PIECE_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,23 @@ class Packed:
         """A row for each change, with the columns that were packed."""
         return self._unpacked(self.schema)
 
-    def table(self, *names: str) -> pa.Table:
-        """Some columns of all changes, on the driver."""
-        from pyspark.sql.types import StructType
-
-        wanted = StructType([self.schema[name] for name in names])
-        return self._unpacked(wanted).toArrow()
+    def pieces(self, *names: str) -> Iterator[pa.Table]:
+        """Some columns of all changes, on the driver, some thousands at a time; the others stay packed."""
+        inside = tuple(name for name in names if name not in SHARED)
+        packed = self.frame.select(*SHARED, "payload")
+        narrowed: pa.Table = packed.mapInArrow(
+            cast(Any, Narrowing(inside)), packed.schema
+        ).toArrow()
+        waiting, rows = list[pa.Table](), 0
+        for batch in narrowed.to_batches():
+            for table in unpacked(batch):
+                waiting.append(table.select(list(names)))
+                rows += table.num_rows
+                if rows >= _PIECE_ROWS:
+                    yield pa.concat_tables(waiting)
+                    waiting, rows = [], 0
+        if waiting:
+            yield pa.concat_tables(waiting)
 
     def _unpacked(self, schema: StructType) -> DataFrame:
         work: Any = Unpacking(tuple(schema.names))
@@ -181,6 +193,22 @@ def unpacked(batch: pa.RecordBatch) -> Iterator[pa.Table]:
                 name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             )
         yield table
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Leaves only some columns inside packed rows."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            payloads = []
+            for payload in batch.column("payload"):
+                with pa.ipc.open_stream(payload.as_buffer()) as reader:
+                    payloads.append(_bytes_of(reader.read_all().select(list(self.names))))
+            place = batch.schema.get_field_index("payload")
+            yield batch.set_column(place, "payload", pa.array(payloads, pa.binary()))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,21 @@ _LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
+class Tie:
+    """How foreign keys whose doings the source does not log tie rows of a table to others; see `ties`.
+
+    Attributes:
+        takes: Rows of others go, or change, when one is deleted.
+        referred: Columns, by the source's names, by whose change rows of others change.
+        follows: Its own rows go or change with those of others.
+    """
+
+    takes: bool = False
+    referred: tuple[str, ...] = ()
+    follows: bool = False
+
+
+@dataclass(frozen=True)
 class TablePlan:
     """One source table on its way into one target table; plain values for executors.
 
@@ -29,12 +44,14 @@ class TablePlan:
             rows arrive as they are, its source is `read`; else it is the source as the mapping makes it,
             which no database can be asked for.
         sliced: Whether its rows may be written in parallel: not where a second unique key ties them together.
+        tie: None where the log tells of every change of its rows.
     """
 
     mapping: TableMapping
     read: Relation
     comparison: Comparison
     sliced: bool
+    tie: Tie | None = None
 
     @property
     def is_mapped(self) -> bool:
@@ -69,12 +86,21 @@ class ChangeTarget:
             the way in.
         places: Where each of these columns is in a change's row.
         key_places: Where the relation's key columns are in a change's key.
+        takes: Whether foreign keys act when a row is deleted.
+        referred: Where the columns are in a change's row by whose change foreign keys act.
     """
 
     table: str
     relation: Relation
     places: tuple[int, ...]
     key_places: tuple[int, ...]
+    takes: bool = False
+    referred: tuple[int, ...] = ()
+
+    @property
+    def may_act(self) -> bool:
+        """Whether foreign keys may change other rows by a change of these."""
+        return self.takes or bool(self.referred)
 
 
 def is_mapped(mapping: TableMapping) -> bool:
@@ -199,8 +225,14 @@ def change_target(plan: TablePlan, definition: Definition) -> ChangeTarget:
     types = tuple(definition.columns[place].type for place in places)
     keys = [name.lower() for name in definition.key]
     key_places = tuple(keys.index(column.name.lower()) for column, _ in key)
+    tie = plan.tie or Tie()
     return ChangeTarget(
-        plan.source_name, _written(plan, [b for _, b in carried], types), places, key_places
+        plan.source_name,
+        _written(plan, [b for _, b in carried], types),
+        places,
+        key_places,
+        tie.takes,
+        tuple(names[name.lower()] for name in tie.referred),
     )
 
 
@@ -219,6 +251,11 @@ def mapped_target(plan: TablePlan, mapping: TableMapping) -> ChangeTarget:
 
 def _written(plan: TablePlan, columns: list[Column], types: tuple[Type, ...]) -> Relation:
     return replace(plan.target, columns=tuple(columns), types=types, where=None)
+
+
+def tied(plan: TablePlan, tie: Tie | None) -> TablePlan:
+    """The plan of a table whose rows are tied to others: all of them are written in one transaction."""
+    return replace(plan, tie=tie, sliced=False) if tie is not None else plan
 
 
 def may_be_sliced(target: Table, key: tuple[str, ...]) -> bool:

@@ -30,7 +30,6 @@ from truecopy.transfer.apply import (
     run_all,
     shard_of,
 )
-from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.lines import transaction
 from truecopy.transfer.narrowing import narrowed, narrowed_changes
@@ -42,8 +41,10 @@ from truecopy.transfer.plan import (
     change_target,
     mapped_target,
     plan_table,
+    tied,
 )
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
+from truecopy.transfer.ties import tied_plans
 from truecopy.transfer.widening import lost_columns, new_columns, refuse_lost, widen
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ AS_THEY_ARE = (
     "unchanged", "schema_id",
 )  # fmt: skip
 """What is needed of a change whose row arrives as it is."""
+TIED = "c/tied"
+"""The part of all tables that foreign keys tie together."""
 
 
 class Replication:
@@ -138,8 +141,9 @@ class Replication:
     @property
     def columns(self) -> Sequence[str]:
         """Those of the stream that it needs."""
-        is_plain = not self._settings.leg and not any(p.is_mapped for p in self._plans.values())
-        return AS_THEY_ARE if is_plain else CHANGE_SCHEMA.names
+        if self._settings.leg or any(plan.is_mapped for plan in self._plans.values()):
+            return tuple(CHANGE_SCHEMA.names)
+        return (*AS_THEY_ARE, "before") if tied_plans(self._plans) else AS_THEY_ARE
 
     def apply(self, changes: Packed, _: int) -> None:
         """Applies a batch."""
@@ -206,7 +210,7 @@ class Replication:
                     work.advance(ledger, part)
                 for table in emptied:
                     work.empty(target, self._plans[table].target)
-                work.write(target, net_effect(rows))
+                work.write(target, work.pieces(rows))
         self._progress |= dict.fromkeys(parts, end)
         self.applied.update(emptied.keys())
         self.applied.update(rows.column("table").to_pylist())
@@ -272,7 +276,7 @@ class Replication:
         return known
 
     def _copied_ahead(self) -> dict[str, str]:
-        """What the copies of tables without a key have seen and must not come again."""
+        """What copies of a known position have seen and must not come again."""
         return {
             table: position
             for table, position in self._copied_at.items()
@@ -317,11 +321,14 @@ class Replication:
         """Which part a change belongs to, as the consistency asks."""
         from pyspark.sql import functions as F
 
-        of_table = F.concat_ws("/", "shard", F.lit("t"), "table")
+        if self._settings.consistency not in (ROW, TABLE):
+            return F.col("shard")
+        of_table = F.when(
+            F.col("table").isin(list(tied_plans(self._plans))),
+            F.concat_ws("/", "shard", F.lit(TIED)),
+        ).otherwise(F.concat_ws("/", "shard", F.lit("t"), "table"))
         if self._settings.consistency == TABLE:
             return of_table
-        if self._settings.consistency != ROW:
-            return F.col("shard")
         sliced = [name for name, plan in self._plans.items() if plan.sliced]
         of_slice = F.concat_ws("/", "shard", F.lit("s"), F.col("slice").cast("string"))
         return F.when(F.col("table").isin(sliced), of_slice).otherwise(of_table)
@@ -356,7 +363,7 @@ class Replication:
         if not added:
             return plan
         table = as_table(definition, plan.mapping.source)
-        fitting = plan_table(mapping, self._source, table, self._target, onto)
+        fitting = tied(plan_table(mapping, self._source, table, self._target, onto), plan.tie)
         if leg := self._settings.leg:
             with pool.lease(self._source) as source, pool.lease(self._target) as target:
                 fitting = narrowed(fitting, leg, source, target)

@@ -17,6 +17,7 @@ from truecopy.transfer.webhook import Hook
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = "at-least-once", "at-most-once", "exactly-once"
 ROW, TABLE, TRANSACTION = "row", "table", "transaction"
+REFUSE_CASCADES, TARGET_CASCADES = "refuse", "target"
 CHUNK_ROWS, CHUNK_BYTES = 20_000, 16 << 20
 
 
@@ -43,6 +44,7 @@ class Settings:
         exclude: Patterns of source tables to leave out.
         rules: What becomes of rows: routes, filters, transformers.
         ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
+        cascades: Who does what foreign keys of the source do and its log does not tell: `refuse` or `target`.
         verify: The verifiers that watch the replication: `inline`, `iterative`, `target`.
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
@@ -63,6 +65,7 @@ class Settings:
     delivery: str = AT_LEAST_ONCE
     consistency: str = ROW
     ddl: str = "additive"
+    cascades: str = REFUSE_CASCADES
     verify: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     hook: Hook | None = None
@@ -87,14 +90,16 @@ class Settings:
     @property
     def request(self) -> Request:
         """The stream of its source."""
-        how = vars(self.reading)
+        how = dict(vars(self.reading))
+        if self.cascades == TARGET_CASCADES:
+            how["settings"] = {**self.reading.settings, "cascades": TARGET_CASCADES}
         if self.connections:
             how = how | {"parts": min(self.reading.parts or self.connections, self.connections)}
         if self.leg is None:
             return Request(self.source, tables=self.tables, **how)
         # Legs that begin at the same shard are streams of their own, which must not share a slot.
         slot = f"truecopy_{hashlib.sha256(self.task.encode()).hexdigest()[:12]}"
-        own = {"shard": self.leg.shard, "settings": {**self.reading.settings, "slot": slot}}
+        own = {"shard": self.leg.shard, "settings": {**how["settings"], "slot": slot}}
         return Request(self.source, tables=self.tables, **(how | own))
 
     @property

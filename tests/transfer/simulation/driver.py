@@ -113,7 +113,7 @@ class Driver:
         return all(work.is_done for work in self.works)
 
     def _copy(self) -> None:
-        """Mirrors `Transfer._copy`: two chunks at a time, until all are noted."""
+        """Mirrors `Copying.copy`: two chunks at a time, until all are noted."""
         world = self._world
         self.works = []
         items, events = world.lines.chunks(ITEM), world.lines.chunks(EVENT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from truecopy.engines import connect, pool
@@ -25,8 +25,10 @@ from truecopy.transfer.cutover import state
 from truecopy.transfer.cutover.back import is_back, require_reversible, returns, way_back
 from truecopy.transfer.cutover.downtime import Downtime, refusing_signals
 from truecopy.transfer.cutover.evidence import Evidence
+from truecopy.transfer.cutover.facts import CutoverReport, Facts
 from truecopy.transfer.cutover.following import Following
 from truecopy.transfer.cutover.proof import Proof, Prover
+from truecopy.transfer.cutover.returning import Returning
 from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, How
 from truecopy.transfer.cutover.state import Step, Steps
 from truecopy.transfer.cutover.stillness import changes_after, require_still
@@ -38,10 +40,10 @@ from truecopy.transfer.cutover.writers import (
     require_possible,
     writers_of,
 )
-from truecopy.transfer.ledger import Ledger, Overtaken, TaskLine
+from truecopy.transfer.ledger import REPLICATE, Ledger, Overtaken, TaskLine
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
 from truecopy.transfer.proof.verifier import NotProven, Scene
-from truecopy.transfer.run import REPLICATE, Listener, Transfer
+from truecopy.transfer.run import Listener, Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.webhook import CUTOVER, Webhook
 
@@ -49,54 +51,8 @@ _TRIES = 5
 _PAUSE_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class CutoverReport:
-    """What a cutover came to.
-
-    Attributes:
-        state: `switched`, `rehearsed` or `rolled-back`.
-        downtime_seconds: How long nobody could write.
-        position: The last one of the source's log before the switch.
-        reason: Why it was rolled back.
-        said: What somebody should know or do now.
-    """
-
-    task: str
-    state: str
-    downtime_seconds: float = 0.0
-    position: str = ""
-    certificate: str = ""
-    reason: str = ""
-    said: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        return 3 if self.state == state.ROLLED_BACK else 0
-
-
-@dataclass
-class _Facts:
-    """What becomes known on the way, and is kept with each step."""
-
-    way: str = ""
-    before: dict[str, Any] = field(default_factory=dict)
-    final: Offset | None = None
-    origin: dict[str, Any] = field(default_factory=dict)
-    opens: dict[str, Any] = field(default_factory=dict)
-    returns: dict[str, Any] = field(default_factory=dict)
-    certificate: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if value}
-        return plain | ({"final": self.final.plain()} if self.final else {})
-
-    @classmethod
-    def parse(cls, plain: Mapping[str, Any]) -> _Facts:
-        known = {name: plain[name] for name in vars(cls()) if name in plain}
-        if "final" in known:
-            known["final"] = Offset.parse(known["final"])
-        return cls(**known)
+class TooFarBehind(CannotFinish):
+    """Changes did not get to the target quickly enough, for as long as was waited."""
 
 
 class Cutover:
@@ -127,12 +83,11 @@ class Cutover:
         self._hooks = Hooks(how, settings.task, "back" if is_back(settings) else "forth")
         self._webhook = Webhook(settings.hook, settings.task, self._said)
         self._stack = ExitStack()
-        self._facts = _Facts()
+        self._facts = Facts()
         self._downtime = Downtime(how.max_downtime)
         self._notes: list[str] = []
         self._began = time.monotonic()
         self._following: Following | None = None
-        self._back: KeyspaceStream | None = None
 
     def __enter__(self) -> Cutover:
         return self
@@ -162,7 +117,7 @@ class Cutover:
             self._prover.shrink()
             self._catch_up()
             self._prover.work()
-        except NotProven as error:
+        except (NotProven, TooFarBehind) as error:
             return self._roll_back(error)
         with refusing_signals(self._said):
             try:
@@ -182,9 +137,9 @@ class Cutover:
         self._steps.create()
         with pool.lease(self._target) as target:
             self._plans = self._transfer.prepare(self._here, target)
-        self._other = self._forth or way_back(self._settings, returns(self._plans))
-        self._back_request = self._other.request
         self._facts.returns = returns(self._plans)
+        other = self._forth or way_back(self._settings, self._facts.returns)
+        self._back = Returning(other, self._stack)
 
     def _claim(self) -> TaskLine:
         """Takes the task over from whoever replicates it now."""
@@ -210,28 +165,7 @@ class Cutover:
         if self._how.reverse:
             require_reversible(self._plans)
             if not rehearse:
-                self._prepare_back()
-
-    def _prepare_back(self) -> None:
-        """The target must be able to tell its changes, and the source to take them."""
-        other = Steps(self._source, self._other.task)
-        try:
-            self._back = self._stack.enter_context(KeyspaceStream(self._back_request))
-            if lines := self._back.missing():
-                raise CannotFinish("; ".join(lines))
-            self._back.current()  # whatever has to be made for it, such as a slot, is made now
-            with pool.lease(self._source) as source:
-                Ledger(cast(Any, source), self._other.task).create()
-            other.create()
-        except TruecopyError as error:
-            raise UsageError(
-                f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
-            ) from None
-        found = other.find()
-        if found is not None and found.name == state.SWITCHED:
-            self._facts.opens = {
-                name: found.detail[name] for name in ("way", "before") if name in found.detail
-            }
+                self._facts.opens = self._back.prepare()
 
     def _follow(self) -> None:
         spark = spark_session(self._settings.master)
@@ -249,12 +183,20 @@ class Cutover:
     def _catch_up(self) -> None:
         """Waits until a change is on the target sooner than `max_lag` after it was made."""
         assert self._following is not None
+        deadline = time.monotonic() + self._how.max_wait
         while True:
             began = time.monotonic()
-            self._following.wait_for(self._stream, self._stream.current())
+            is_there = self._following.wait_for(
+                self._stream, self._stream.current(), max(deadline - began, 0.0)
+            )
             took = time.monotonic() - began
-            if took <= self._how.max_lag:
+            if is_there and took <= self._how.max_lag:
                 return
+            if time.monotonic() >= deadline:
+                raise TooFarBehind(
+                    f"{self._settings.task} was more than {self._how.max_lag:g} s behind for {self._how.max_wait:g} s:"
+                    " cut over when the source is written to less, or raise cutover.max-lag or cutover.max-wait"
+                )
             self._said(f"{self._settings.task} is {took:.1f} s behind; waiting for less")
 
     # While writers are locked out
@@ -271,7 +213,11 @@ class Cutover:
         self._enter(state.HELD)
         final = self._stream.current()
         self._facts.final = final
-        self._following.wait_for(self._stream, final, self._downtime.left)
+        if not self._following.wait_for(self._stream, final, self._downtime.left):
+            raise CannotFinish(
+                "the changes that were left did not get to the target in time: let the source rest, or raise"
+                " cutover.max-downtime"
+            )
         self._require_still()
         self._enter(state.DRAINED)
         proof = self._downtime.bound(self._prover.finish)
@@ -315,10 +261,10 @@ class Cutover:
 
     def _turn(self) -> None:
         """Lets the way back begin here: nobody writes, so the end of the target's log is where both are equal."""
-        if self._back is None:
+        if not self._back.is_ready:
             self._facts.returns = {}
             return
-        self._facts.origin = self._back.current().plain()
+        self._facts.origin = self._back.origin()
         self._enter(state.TURNED)
         self._writers.ease()
         self._begin_back()
@@ -326,9 +272,7 @@ class Cutover:
 
     def _begin_back(self) -> None:
         tables = [str(plan.target.tables[0]) for plan in self._plans.values()]
-        with pool.lease(self._source) as source:
-            ledger = Ledger(cast(Any, source), self._other.task)
-            ledger.restart(REPLICATE, self._facts.origin, tables)
+        self._back.begin(self._facts.origin, tables)
 
     # Where it ends
 
@@ -337,9 +281,7 @@ class Cutover:
         try:
             self._let_in()
         except TruecopyError as error:
-            if self._back is not None and not changes_after(
-                self._back, Offset.parse(self._facts.origin), self._facts.returns
-            ):
+            if self._back.is_unused(self._facts.origin, self._facts.returns):
                 self._lock_again()
                 return self._roll_back(error)
             raise CannotFinish(
@@ -376,8 +318,7 @@ class Cutover:
         self._notes.append(self._writers.leave())
         self._stop_reading()
         if self._facts.origin:
-            # From here on the task goes the other way, and its last cutover in that direction is history.
-            Steps(self._source, self._other.task).forget()
+            self._back.open_again()
             self._notes.append(
                 f"truecopy run now replicates from {self._target} back to {self._source}, and"
                 f" truecopy {'cutover' if is_back(self._settings) else 'switch-back'} brings writers back"
@@ -409,7 +350,8 @@ class Cutover:
         if found is not None and found.name in state.UNDER_WAY:
             self._release(self._writers, self._facts.before)
         self._downtime.end()
-        self._forget_back()
+        if not self._facts.opens:
+            self._back.remove()
         self._enter(state.ROLLED_BACK)
         if not isinstance(error, Exception):
             raise error
@@ -437,18 +379,10 @@ class Cutover:
             else:
                 return
 
-    def _forget_back(self) -> None:
-        """What was made on the target for the way back would hold its log for ever."""
-        if self._back is not None and not self._facts.opens:
-            self._back.close()
-            with suppress(TruecopyError):
-                remove(self._back_request)
-            self._back = None
-
     # After a kill
 
     def _undo(self, left: Step) -> None:
-        facts = _Facts.parse(left.detail)
+        facts = Facts.parse(left.detail)
         self._release(self._writers_of(self._here, facts.way), facts.before)
         self._steps.enter(state.ROLLED_BACK, self._line.epoch, left.detail)
         self._said(
@@ -458,7 +392,7 @@ class Cutover:
 
     def _finish(self, left: Step) -> CutoverReport:
         """An earlier one had decided for the new side: what it had still to do is done again."""
-        self._facts = _Facts.parse(left.detail)
+        self._facts = Facts.parse(left.detail)
         self._writers = self._writers_of(self._here, self._facts.way)
         self._said(
             f"an earlier {self._command} of {self._settings.task} ended at {left.name}: finishing it"

@@ -41,6 +41,7 @@ class How:
     Attributes:
         lock: How writers are held off.
         max_lag: Seconds that a change may take to the target when writers are locked out.
+        max_wait: Seconds after which it is given up because it takes longer.
         max_downtime: Seconds after which it is given up, and writers are let in again.
         sequences: Whether sequences and AUTO_INCREMENT of the target are set.
         reverse: Whether changes of the new side are to be replicated back.
@@ -49,6 +50,7 @@ class How:
 
     lock: str = AUTO
     max_lag: float = 5.0
+    max_wait: float = 600.0
     max_downtime: float = 60.0
     sequences: bool = True
     reverse: bool = True

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from truecopy.model.finding import Finding, Subject
-from truecopy.model.table import ForeignKey
 from truecopy.transfer.preflight.ends import Ends, error, info, warning
-
-_ACTS = ("CASCADE", "SET NULL", "SET DEFAULT")
+from truecopy.transfer.ties import are_wanted, find_ties, refusals
 
 
 def check_source_references(ends: Ends) -> Iterator[Finding]:
     """References to tables that stay behind; and cascades. Whether the log has those is asked with the log."""
     carried = {pair.source.name for pair in ends.pairs}
+    target_acts = are_wanted(ends.settings, ends.source)
+    if target_acts:
+        yield from _ties(ends)
     for pair in ends.pairs:
         names = pair.mapping.renames
         for key in pair.source.foreign_keys:
@@ -26,14 +27,30 @@ def check_source_references(ends: Ends) -> Iterator[Finding]:
                     f"add {key.parent} to the task",
                     pair.name,
                 )
-            elif acts := _acts(key):
+            elif key.actions and not target_acts:
                 yield info(
                     Subject.REFERENCES,
-                    f"its rows go or change with those of {key.parent} ({acts}): while the task writes, the target does"
-                    " not cascade, and every such change must come from the log",
+                    f"its rows go or change with those of {key.parent} ({key.actions}): while the task writes, the"
+                    " target does not cascade, and every such change must come from the log",
                     "",
                     pair.name,
                 )
+
+
+def _ties(ends: Ends) -> Iterator[Finding]:
+    """What it takes that the target's foreign keys act, since the source's log does not tell of it."""
+    tables = {pair.source.name: pair.source for pair in ends.pairs}
+    mappings = {pair.source.name: pair.mapping for pair in ends.pairs}
+    for one in refusals(ends.settings, tables, mappings, ends.target):
+        yield error(Subject.REFERENCES, one.reason, one.remedy, str(one.table))
+    for name in find_ties(tables):
+        yield info(
+            Subject.REFERENCES,
+            "foreign keys that act tie it to other tables: all of them are copied out of one snapshot, by one"
+            " connection and from the beginning when that is lost, and their changes are written by one writer",
+            "",
+            str(name),
+        )
 
 
 def check_target_references(ends: Ends) -> Iterator[Finding]:
@@ -75,8 +92,3 @@ def check_triggers(ends: Ends) -> Iterator[Finding]:
                 "",
                 names[trigger.table],
             )
-
-
-def _acts(key: ForeignKey) -> str:
-    rules = (("ON DELETE", key.on_delete), ("ON UPDATE", key.on_update))
-    return ", ".join(f"{when} {what}" for when, what in rules if what in _ACTS)

@@ -25,6 +25,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Key
 from truecopy.spark import session as spark_session
+from truecopy.transfer.ledger import SNAPSHOT
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.behind import Behind
 from truecopy.transfer.proof.checksum import all_digests
@@ -34,7 +35,7 @@ from truecopy.transfer.proof.look import differences
 from truecopy.transfer.proof.mapped import MappedSource, is_looked_up
 from truecopy.transfer.proof.target_alone import rogue_writes
 from truecopy.transfer.proof.verifier import Scene
-from truecopy.transfer.run import SNAPSHOT, Transfer
+from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.verify.buckets import compare_by_buckets
 from truecopy.verify.certificate import issue_certificate

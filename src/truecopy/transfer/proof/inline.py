@@ -6,6 +6,10 @@ cutover, begins with a digest pass beside the replication: it finds what the sto
 changes that were lost or rows that somebody else wrote.
 
 Iterative: the digest pass is the first comparison as well; the copy need not have compared anything.
+
+Rows that foreign keys of the target change (`transfer.ties`) have no key in any log. Tables of such rows are
+compared by a digest pass of their own after changes that may have set it off, beside the replication, and
+whole at the cutover where there was one since.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import TRUNCATE
+from truecopy.model.change import DELETE, TRUNCATE, UPDATE
 from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.checksum import compare_whole
 from truecopy.transfer.proof.digest_pass import Passed, digest_pass
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
@@ -31,6 +36,10 @@ from truecopy.transfer.proof.reverify import Reverification
 from truecopy.transfer.proof.shrinking import ShrinkRules, Shrunk
 from truecopy.transfer.proof.store import REACHED, ReverifyStore
 from truecopy.transfer.proof.verifier import SHOWN, Mismatch, Outcome, Scene
+from truecopy.transfer.ties import tied_plans
+
+_REST = 9.0
+"""For how many times as long as a pass over tables that foreign keys change took there is none after it."""
 
 
 class InlineVerifier:
@@ -59,6 +68,8 @@ class InlineVerifier:
         self._pass_due = False
         self._passed: Passed | None = None
         self._complete: dict[str, int] = {}
+        self._acted = self._marked = False
+        self._rests_until = 0.0
         self._passing = threading.Lock()
         self.shrunk: Shrunk | None = None
 
@@ -69,6 +80,9 @@ class InlineVerifier:
         if pc.index(changes.column("kind"), TRUNCATE).as_py() >= 0:
             self._pass_due = True  # which rows went, no log says
             changes = changes.filter(pc.not_equal(changes.column("kind"), TRUNCATE))
+        if self._may_act(changes):
+            self._acted = True
+            self._reverification.acts += 1
         keys: dict[str, pa.Array] = {}
         for schema_id in pc.unique(changes.column("schema_id")).to_pylist():
             some = changes.filter(pc.equal(changes.column("schema_id"), schema_id))
@@ -83,6 +97,7 @@ class InlineVerifier:
 
     def applied(self) -> None:
         self._store.release()
+        self._marked, self._acted = self._marked or self._acted, False
 
     def work(self) -> Outcome:
         began = time.monotonic()
@@ -101,6 +116,8 @@ class InlineVerifier:
         began = time.monotonic()
         looked = self._reverification.finish()
         others = [plan for plan in self._scene.plans.values() if not is_looked_up(plan)]
+        if self._marked or self._acted:
+            others += self._following().values()
         whole = compare_whole(self.name, self._scene, others)
         rows = self._store.verified + len(looked.mismatches) + whole.rows + self._first_compared()
         outcome = self._outcome(began, rows, (*looked.mismatches, *whole.mismatches))
@@ -134,9 +151,35 @@ class InlineVerifier:
 
     def _pass_if_due(self) -> None:
         with self._passing:
+            marked, self._marked = self._marked, False  # what comes meanwhile is for the next one
             if self._pass_due:
                 self._passed = digest_pass(self._scene, self._store)
                 self._pass_due = False
+            elif marked and time.monotonic() >= self._rests_until:
+                began = time.monotonic()
+                digest_pass(replace(self._scene, plans=self._following()), self._store)
+                self._rests_until = time.monotonic() + _REST * (time.monotonic() - began)
+            else:
+                self._marked |= marked
+
+    def _may_act(self, changes: pa.Table) -> bool:
+        """Whether foreign keys may have acted: by a row that went, changed its key, or columns that others refer to."""
+        tied = tied_plans(self._scene.plans)
+        takes = {DELETE: list(tied), UPDATE: [name for name, one in tied.items() if _refers(one)]}
+        return any(
+            names
+            and pc.any(
+                pc.and_(
+                    pc.equal(changes.column("kind"), kind),
+                    pc.is_in(changes.column("table"), value_set=pa.array(names, pa.string())),
+                )
+            ).as_py()
+            for kind, names in takes.items()
+        )
+
+    def _following(self) -> dict[str, TablePlan]:
+        """The tables whose rows foreign keys change."""
+        return {n: p for n, p in self._scene.plans.items() if p.tie is not None and p.tie.follows}
 
     def _form(self, table: str, schema_id: str) -> KeyForm | None:
         """How keys of a definition are kept; None for tables that are not the task's, or compared whole."""
@@ -163,6 +206,12 @@ class InlineVerifier:
             seconds=time.monotonic() - began,
             reason=f"{lacking} tables have not been compared as a whole" if lacking else "",
         )
+
+
+def _refers(plan: TablePlan) -> bool:
+    """Whether others refer to more than the key, whose change is a delete and an insert."""
+    key = {column.name for column in plan.read.key}
+    return plan.tie is not None and not key.issuperset(plan.tie.referred)
 
 
 class IterativeVerifier(InlineVerifier):

@@ -8,30 +8,32 @@ from typing import Any
 
 import pyarrow as pa
 
+from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.offset import Offset
 from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.verifier import Verifier
 
+KEYS = pa.schema([CHANGE_SCHEMA.field(name) for name in ("table", "schema_id", "kind", "key")])
+"""What verifiers hear of a change."""
+
 
 def observed(apply: Apply, verifiers: Sequence[Verifier]) -> Apply:
     """For `foreachBatch`: verifiers hear of a batch before it is applied, and again when it is."""
 
     def apply_observed(changes: Packed, number: int) -> None:
-        keys, reached = changed_keys(changes), positions_after(changes)
+        reached = positions_after(changes)
+        for keys in changes.pieces(*KEYS.names):
+            for verifier in verifiers:
+                verifier.observe(keys, {})
         for verifier in verifiers:
-            verifier.observe(keys, reached)
+            verifier.observe(KEYS.empty_table(), reached)
         apply(changes, number)
         for verifier in verifiers:
             verifier.applied()
 
     return apply_observed
-
-
-def changed_keys(changes: Packed) -> pa.Table:
-    """The keys of a batch, as `Verifier.observe` wants them."""
-    return changes.table("table", "schema_id", "kind", "key")
 
 
 def positions_after(changes: Packed) -> dict[str, str]:

@@ -3,8 +3,9 @@
 It counts and is no set: a row that changes while it is looked at must be looked at once more. What was
 counted before a look is subtracted after it, and what came meanwhile is left.
 
-Keys are added in one step with the position up to which the changes were read. So after a crash the file
-says for sure how far it knows the changes, and whoever goes on from there, or before, loses none.
+The position up to which changes were read is written with, or after, the last of their keys. So after a crash
+the file says for sure how far it knows the changes, and whoever goes on from there, or before, loses none; a
+key that is counted again is only looked at once more than it had to be.
 
 A change is counted before it is applied, so that a row which differs though nothing was counted since is
 known to be wrong. It is looked at only after it was applied: until then its row is *held*. Else a row that

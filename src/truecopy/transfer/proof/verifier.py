@@ -136,11 +136,11 @@ class Verifier(Protocol):
         ...
 
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
-        """Hears of a batch of the source's changes (`observed.changed_keys`) before it is applied.
+        """Hears of a batch of the source's changes before it is applied, in pieces, since it may be large.
 
         Args:
-            changes: Columns `table`, `schema_id`, `kind` and `key`.
-            reached: The position after the batch, by shard.
+            changes: Columns `table`, `schema_id`, `kind` and `key`; none in the last piece.
+            reached: In the last piece, the position after the batch, by shard.
         """
         ...
 

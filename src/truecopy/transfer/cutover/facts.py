@@ -1,0 +1,60 @@
+"""What becomes known in a cutover, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from truecopy.stream.offset import Offset
+from truecopy.transfer.cutover import state
+
+
+@dataclass(frozen=True)
+class CutoverReport:
+    """What a cutover came to.
+
+    Attributes:
+        state: `switched`, `rehearsed` or `rolled-back`.
+        downtime_seconds: How long nobody could write.
+        position: The last one of the source's log before the switch.
+        reason: Why it was rolled back.
+        said: What somebody should know or do now.
+    """
+
+    task: str
+    state: str
+    downtime_seconds: float = 0.0
+    position: str = ""
+    certificate: str = ""
+    reason: str = ""
+    said: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.state == state.ROLLED_BACK else 0
+
+
+@dataclass
+class Facts:
+    """What becomes known on the way, and is kept with each step."""
+
+    way: str = ""
+    before: dict[str, Any] = field(default_factory=dict)
+    final: Offset | None = None
+    origin: dict[str, Any] = field(default_factory=dict)
+    opens: dict[str, Any] = field(default_factory=dict)
+    returns: dict[str, Any] = field(default_factory=dict)
+    certificate: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        plain = {name: value for name, value in vars(self).items() if value}
+        return plain | ({"final": self.final.plain()} if self.final else {})
+
+    @classmethod
+    def parse(cls, plain: Mapping[str, Any]) -> Facts:
+        known = {name: plain[name] for name in vars(cls()) if name in plain}
+        if "final" in known:
+            known["final"] = Offset.parse(known["final"])
+        return cls(**known)

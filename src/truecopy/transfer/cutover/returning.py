@@ -1,0 +1,91 @@
+"""The way back of one cutover: made ready before writers notice anything, begun while they wait, or forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, cast
+
+from truecopy.engines import pool
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
+from truecopy.stream.removal import remove
+from truecopy.transfer.cutover import state
+from truecopy.transfer.cutover.state import Steps
+from truecopy.transfer.cutover.stillness import changes_after
+from truecopy.transfer.ledger import REPLICATE, Ledger
+from truecopy.transfer.settings import Settings
+
+
+class Returning:
+    """Changes of the new side on their way to the old one.
+
+    Args:
+        settings: Of that direction.
+        stack: Where what is opened is closed.
+    """
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._request = settings.request
+        self._old = parse_endpoint(settings.target)
+        self._stream: KeyspaceStream | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was prepared."""
+        return self._stream is not None
+
+    def prepare(self) -> dict[str, Any]:
+        """The new side must be able to tell its changes, and the old one to take them.
+
+        Gives how the new side was locked, where an earlier cutover away from it did that.
+        """
+        steps = Steps(self._old, self._settings.task)
+        try:
+            self._stream = self._stack.enter_context(KeyspaceStream(self._request))
+            if lines := self._stream.missing():
+                raise CannotFinish("; ".join(lines))
+            self._stream.current()  # whatever has to be made for it, such as a slot, is made now
+            with pool.lease(self._old) as old:
+                Ledger(cast(Any, old), self._settings.task).create()
+            steps.create()
+        except TruecopyError as error:
+            raise UsageError(
+                f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
+            ) from None
+        found = steps.find()
+        if found is None or found.name != state.SWITCHED:
+            return {}
+        return {name: found.detail[name] for name in ("way", "before") if name in found.detail}
+
+    def origin(self) -> dict[str, Any]:
+        """The end of the new side's log."""
+        assert self._stream is not None
+        return self._stream.current().plain()
+
+    def begin(self, origin: Mapping[str, Any], tables: Sequence[str]) -> None:
+        """Writes down that both sides are equal there; may be done again."""
+        with pool.lease(self._old) as old:
+            Ledger(cast(Any, old), self._settings.task).restart(REPLICATE, origin, tables)
+
+    def is_unused(self, origin: Mapping[str, Any], tables: Mapping[str, Any]) -> bool:
+        """Whether it is sure that nobody has written to the new side since."""
+        if self._stream is None:
+            return False
+        return not changes_after(self._stream, Offset.parse(origin), tables)
+
+    def open_again(self) -> None:
+        """From here on the task goes this way, and its last cutover in this direction is history."""
+        Steps(self._old, self._settings.task).forget()
+
+    def remove(self) -> None:
+        """What was made on the new side for it would hold its log for ever."""
+        if self._stream is not None:
+            self._stream.close()
+            with suppress(TruecopyError):
+                remove(self._request)
+            self._stream = None

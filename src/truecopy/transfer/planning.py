@@ -1,0 +1,198 @@
+"""The way of each table of a task, looked at and made sure of before anything moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from truecopy.engines.protocols import (
+    ChecksRights,
+    Creates,
+    Introspects,
+    Loads,
+    ReadsAtPosition,
+    Session,
+)
+from truecopy.mapping.plan import MappingRules, TableMapping, plan_tables
+from truecopy.mapping.transformers import check_expressions, inferred_by
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.table import Column, Table, TableName
+from truecopy.model.types import Type
+from truecopy.spark import is_local
+from truecopy.spark import session as spark_session
+from truecopy.transfer.apply import run_all
+from truecopy.transfer.control import Control
+from truecopy.transfer.ledger import SNAPSHOT, Ledger
+from truecopy.transfer.narrowing import narrowed
+from truecopy.transfer.plan import (
+    TablePlan,
+    Tie,
+    as_arriving,
+    chosen_columns,
+    is_mapped,
+    plan_table,
+    tied,
+)
+from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
+from truecopy.transfer.settings import Settings
+from truecopy.transfer.ties import are_wanted, find_ties, require_possible
+from truecopy.transfer.widening import widen
+
+_TargetTable = Callable[[Session, TableMapping, Table], Table]
+
+
+class Planning:
+    """Plans a task.
+
+    Args:
+        settings: The task.
+        said: Hears what is not quite the same on the target.
+
+    Attributes:
+        rules: What becomes of rows, completed by what the source's tables tell.
+    """
+
+    def __init__(self, settings: Settings, said: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._said = said
+        self._source = parse_endpoint(settings.source)
+        self._target = parse_endpoint(settings.target)
+        self.rules: MappingRules = settings.rules
+
+    def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
+        """The way of each table, by its name on the source; missing tables are made, what cannot be is refused."""
+        self._refuse_what_cannot_be(target)
+        self._refuse_tables_that_came_later(source, target)
+        return self._plan(source, target, self._target_table)
+
+    def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
+        """The same for a task that has made its tables; nothing is written."""
+        return self._plan(source, target, self._found_table)
+
+    def _refuse_what_cannot_be(self, target: Session) -> None:
+        if not isinstance(target, Loads) or not isinstance(target, Introspects):
+            raise UsageError(f"{self._target.scheme}:// {NO_TARGET}")
+        require_target(self._settings, target)
+        master = self._settings.master
+        if target.driver_local and master and not is_local(master):
+            raise UsageError(
+                f"{self._target} is a file of this machine, which the executors of a cluster cannot open"
+            )
+
+    def _refuse_tables_that_came_later(self, source: Session, target: Session) -> None:
+        """Once the copy is done, the rows of another table would never be copied."""
+        ledger = self._ledger(target)
+        ledger.create()
+        Control(cast(Any, target), self._settings.task).create()
+        line = ledger.find()
+        if line is None or line.phase == SNAPSHOT or not isinstance(source, Introspects):
+            return
+        copied = ledger.tables()
+        for name in source.tables():
+            if self._settings.wants(name) and str(name) not in copied:
+                raise UsageError(
+                    f"{name} was not there when {self._settings.task} copied its tables: exclude it, or carry it"
+                    " by a task of its own"
+                )
+
+    def _plan(
+        self, source: Session, target: Session, onto_for: _TargetTable
+    ) -> dict[str, TablePlan]:
+        if not isinstance(source, Introspects):
+            raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
+        names = [name for name in source.tables() if self._settings.wants(name)]
+        if not names:
+            raise UsageError(f"no table of {self._source} is chosen by the task")
+        tables = {name: source.describe(name) for name in names}
+        home = next((name.schema for name in names if source.find(name.table) == name), None)
+        self.rules = replace(self._settings.rules, home=home, infer=self._infer)
+        mappings = {mapping.source: mapping for mapping in plan_tables(tables.values(), self.rules)}
+        ties = self._ties(source, target, tables, mappings)
+        plans = {}
+        for name, mapping in mappings.items():
+            if is_mapped(mapping):
+                check_expressions(spark_session(self._settings.master), mapping)
+            onto = onto_for(target, mapping, tables[name])
+            plan = plan_table(mapping, self._source, tables[name], self._target, onto)
+            plan = tied(plan, ties.get(name))
+            if self._settings.leg:
+                plan = narrowed(plan, self._settings.leg, source, target)
+            for side, relation in ((source, plan.read), (target, plan.target)):
+                if isinstance(side, ChecksRights):
+                    side.require_select(relation)
+            if plan.is_keyless:
+                self._require_position(source, plan)
+            plans[str(name)] = plan
+        return plans
+
+    def _ties(
+        self,
+        source: Session,
+        target: Session,
+        tables: Mapping[TableName, Table],
+        mappings: Mapping[TableName, TableMapping],
+    ) -> dict[TableName, Tie]:
+        if not are_wanted(self._settings, source):
+            return {}
+        require_possible(self._settings, tables, mappings, target)
+        return find_ties(tables)
+
+    def _require_position(self, source: Session, plan: TablePlan) -> None:
+        if not isinstance(source, ReadsAtPosition):
+            raise UsageError(
+                f"{plan.source_name} has no key, and {self._source.scheme}:// does not say of which moment its rows"
+                " are: give it a key, or leave it out"
+            )
+        source.require_position(plan.read)
+
+    def _infer(self, columns: Sequence[Column], sql: str) -> Type:
+        """The type of an expression, which Spark is started for only where a task adds one."""
+        return inferred_by(spark_session(self._settings.master))(columns, sql)
+
+    def _found_table(self, target: Session, mapping: TableMapping, _: Table) -> Table:
+        introspects = cast(Introspects, target)
+        found = introspects.find(str(mapping.target))
+        if found is None:
+            raise UsageError(f"{self._target} has no table {mapping.target}: was it dropped there?")
+        return introspects.describe(found)
+
+    def _target_table(self, target: Session, mapping: TableMapping, table: Table) -> Table:
+        """The table that takes the rows; made where it is missing."""
+        wanted = str(mapping.target)
+        introspects = cast(Introspects, target)
+        found = introspects.find(wanted)
+        if found is not None:
+            onto = introspects.describe(found)
+            if added := self._widened(target, mapping, table, onto):
+                run_all(target, added, self._settings.annotation)
+                onto = introspects.describe(found)
+            return onto
+        if not isinstance(target, Creates):
+            raise UsageError(
+                f"{self._target} has no table {wanted}, and cannot make one: make it first"
+            )
+        named = replace(
+            as_arriving(mapping, table) if is_mapped(mapping) else chosen_columns(mapping, table),
+            name=mapping.target,
+        )
+        run_all(target, target.create_table(named), self._settings.annotation)
+        for line in target.creation_warnings(named):
+            self._said(line)
+        made = introspects.find(wanted)
+        if made is None:
+            raise CannotFinish(f"{self._target} made {wanted} and does not show it")
+        return introspects.describe(made)
+
+    def _widened(
+        self, target: Session, mapping: TableMapping, table: Table, onto: Table
+    ) -> list[str]:
+        """What a table of the target needs that the source's got while the task was not running."""
+        ledger = self._ledger(target)
+        if str(mapping.source) not in ledger.tables():
+            return []
+        return widen(target, mapping, table, onto, self._settings.ddl)
+
+    def _ledger(self, target: Session) -> Ledger:
+        return Ledger(cast(Any, target), self._settings.task)

@@ -1,0 +1,45 @@
+"""The copy of tables that foreign keys tie together: chunk after chunk out of one snapshot (`ties`).
+
+A snapshot lives as long as one connection, so this process reads it, a chunk at a time. When it is lost, what
+was copied out of it is taken out again: rows of two moments do not fit together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from truecopy.engines import connect
+from truecopy.engines.loading import comment
+from truecopy.engines.protocols import HidesCascades, Statement
+from truecopy.engines.sql import delete_all_sql
+from truecopy.model.endpoint import Endpoint
+from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.lines import transaction
+from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.snapshot import Copied, Paced, write_chunk
+
+
+def copy_tied(source: Endpoint, plans: Mapping[str, TablePlan], pace: Paced) -> Iterator[Copied]:
+    """Copies all chunks of some tables, which are empty on the target."""
+    tables = [name for plan in plans.values() for name in plan.read.tables]
+    with connect(source) as session, cast(HidesCascades, session).snapshot(tables) as position:
+        while group := pace.next_group(per_lane=1):
+            for task in group:
+                begun = time.monotonic()
+                rows = cast(Any, session).fingerprinted_rows(task.plan.read, task.chunk)
+                copied = write_chunk(task, rows, begun, position)
+                pace.note(copied)
+                yield copied
+
+
+def start_over(
+    target: Any, ledger: Ledger, plans: Mapping[str, TablePlan], epoch: int, annotation: str
+) -> None:
+    """Takes out what was copied out of a snapshot that is gone."""
+    with transaction(target):
+        ledger.forget(list(plans), epoch)
+        for plan in plans.values():
+            emptying = delete_all_sql(target.dialect, plan.target)
+            target.execute(Statement(comment(annotation) + emptying.sql, emptying.values))
