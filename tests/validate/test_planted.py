@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.servers import Database
 from tests.validate.damage import KINDS, TABLE, insert
 from tests.validate.watching import copied, validating
@@ -15,6 +17,8 @@ from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
 
 RIGHT = 40
 

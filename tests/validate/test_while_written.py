@@ -19,6 +19,8 @@ from truecopy.transfer.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)
+
 _TABLE = "CREATE TABLE items (id INT PRIMARY KEY, n INT NOT NULL, note VARCHAR(100))"
 _PIN = """CREATE TRIGGER pin BEFORE INSERT ON items FOR EACH ROW
     SET NEW.n = IF(NEW.id = 1, -1, NEW.n)"""

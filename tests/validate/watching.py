@@ -16,7 +16,7 @@ from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 
-SECONDS = 90.0
+SECONDS = 240.0
 
 
 @contextmanager
@@ -58,6 +58,7 @@ def validating(settings: Settings, start: str | None = None, **options: Any) -> 
     """Validates while the block runs."""
     validator = Validator(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
     with beside(lambda: validator.run(start), validator.stop):
+        wait_for(lambda: Validations().find(settings.task) is not None)
         yield Watched(settings.task)
 
 

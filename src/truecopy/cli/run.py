@@ -54,6 +54,8 @@ def run(
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
     from truecopy.tasks.legs import transfer_legs
+    from truecopy.tasks.validation import validators_beside
+    from truecopy.transfer.continuous.together import validating
     from truecopy.transfer.cutover.standing import standing
     from truecopy.transfer.equal import begin_equal
     from truecopy.transfer.fleet import runner
@@ -63,13 +65,16 @@ def run(
         raise UsageError("--snapshot-only and --until-caught-up are two ends: choose one")
     if snapshot_only and no_copy:
         raise UsageError("--snapshot-only and --no-copy leave nothing to do: choose one")
-    legs = [standing(leg) for leg in transfer_legs(load_task(task))]
+    loaded = load_task(task)
+    legs = [standing(leg) for leg in transfer_legs(loaded)]
     if no_copy:
         for leg in legs:
             begin_equal(leg, said=say)
     for leg in legs:
         _require_ready(leg, task)
-    with transfer_progress(ERRORS) as progress:
+    lasts = not snapshot_only and not until_caught_up
+    validators = validators_beside(loaded, legs, say) if lasts else []
+    with transfer_progress(ERRORS) as progress, validating(validators):
         carry_out = runner(legs, Listener(said=say, progress=progress))
         report = carry_out(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
     if json_:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from truecopy.transfer.continuous.applied import Place
 from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.jobs import beside
 
@@ -43,28 +42,23 @@ def run_validators(validators: Sequence[Validator], start: str | None = None) ->
 
 
 @contextmanager
-def validating(validator: Validator | None, at: Mapping[str, Place]) -> Iterator[None]:
-    """Validation beside the block, from its beginning to its end; what stops it does not stop the block.
-
-    Args:
-        validator: None where none is wanted.
-        at: Where it begins, where it has not begun so far.
-    """
-    if validator is None or validator.was_stopped_by_hand():
-        yield
-        return
-    thread = threading.Thread(target=_run_quietly, args=(validator, at), daemon=True)
-    thread.start()
+def validating(validators: Sequence[Validator]) -> Iterator[None]:
+    """Validation beside a run of the same tasks, for as long as the block runs; what stops it does not stop the run."""
+    threads = [threading.Thread(target=_beside, args=(each,), daemon=True) for each in validators]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        validator.stop()
-        thread.join(_END_SECONDS)
+        for validator in validators:
+            validator.stop()
+        for thread in threads:
+            thread.join(_END_SECONDS)
 
 
-def _run_quietly(validator: Validator, at: Mapping[str, Place]) -> None:
+def _beside(validator: Validator) -> None:
     """What stops it is in its state, for whoever asks; the replication goes on without it."""
     try:
-        validator.run(at=at)
+        validator.run_beside()
     except Exception as error:  # noqa: BLE001 - kept in the metastore, and told
         validator.tell(f"validation stopped: {error}")

@@ -38,6 +38,7 @@ from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import choose_settings, explain_spark
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request, parse_point
 from truecopy.transfer.continuous.applied import Applied, Part, Place, choose_applied
 from truecopy.transfer.continuous.checking import DONE, INPUT, Checking
@@ -139,11 +140,6 @@ class Validator:
     def task(self) -> str:
         return self._settings.task
 
-    def was_stopped_by_hand(self) -> bool:
-        """Whether it is to stand still until somebody starts it."""
-        standing = self._store.find(self.task)
-        return standing is not None and standing.state == STOPPED and standing.stop_asked
-
     def tell(self, line: str) -> None:
         """Says something to the user."""
         secrets = parse_endpoint(self._settings.source), self._target
@@ -195,6 +191,38 @@ class Validator:
             self._store.stop(self.task, "interrupted", self._epoch)
             raise
         self._store.stop(self.task, "", self._epoch)
+
+    def run_beside(self) -> None:
+        """Validates beside a run of the task, once that replicates; from the first change after the copy on.
+
+        One that was stopped by hand stands still until somebody starts it.
+        """
+        standing = self._store.find(self.task)
+        if standing is not None and standing.state == STOPPED and standing.stop_asked:
+            self.tell("validation was stopped by hand: truecopy validate start goes on")
+            return
+        while (at := self._replicated_from()) is None:
+            if self._stop.wait(_BEAT_SECONDS):
+                return
+        self.run(at=at)
+
+    def _replicated_from(self) -> dict[str, Place] | None:
+        """Where the changes begin that this run of the task brings; None before it replicates."""
+        with pool.lease(self._target) as session:
+            target: Any = session
+            if target.find(TASKS) is None:
+                return None
+            ledger = Ledger(target, self.task)
+            line, progress = ledger.find(), ledger.progress()
+        if line is None or line.phase != "replicate":
+            return None
+        marks = Offset.parse(line.origin).marks.items()
+        found = {shard: (mark.position, mark.committed_at) for shard, mark in marks}
+        # Later runs do not go back to the copy: its log may be gone.
+        for part, place in progress.items() if line.epoch > 1 else ():
+            if part in found:
+                found[part] = place
+        return found
 
     def stop(self) -> None:
         """Ends a run that another thread is in, after the check that is under way."""

@@ -1,0 +1,130 @@
+"""What the metastore promises: all of a round or nothing, and only from the one who has the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from truecopy.metastore.validations import (
+    IGNORED,
+    NEW,
+    RESOLVED,
+    Found,
+    PendingPart,
+    TakenOver,
+    Validations,
+)
+
+AT = {"s": ("0-1-5", 5)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Validations:
+    return Validations(f"sqlite:///{tmp_path / 'state.db'}")
+
+
+def found(name: str, **more: object) -> Found:
+    return Found(name, "t", kind="differs", key={"id": name}, **more)  # type: ignore[arg-type]
+
+
+def part(name: str, due_at: int = 1) -> PendingPart:
+    return PendingPart(name, b"payload", {"update": 2}, 0, due_at)
+
+
+def test_a_round_is_stored_whole(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    later = {"s": ("0-1-9", 9)}
+    store.store("x", epoch, later, {"insert": 3}, ["a"], [part("a")], [found("1")], caught_up=True)
+    standing = store.find("x")
+    assert standing is not None
+    assert standing.position == later
+    assert standing.processed == {"insert": 3, "update": 0, "delete": 0}
+    assert standing.caught_up
+    assert store.pending("x").rows == {"insert": 0, "update": 2, "delete": 0}
+    assert [error.key for error in store.errors("x")] == [{"id": "1"}]
+
+
+def test_an_older_process_stores_nothing(store: Validations) -> None:
+    old = store.claim("x", "full", AT).epoch
+    new = store.claim("x", "full", AT).epoch
+    with pytest.raises(TakenOver):
+        store.store("x", old, AT, {"insert": 3}, ["a"], [part("a")], [found("1")], caught_up=True)
+    assert not list(store.errors("x"))
+    assert store.pending("x").total == 0
+    store.store("x", new, AT, {}, [], [], [], caught_up=False)
+
+
+def test_a_failure_on_the_way_leaves_everything_as_it_was(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+
+    def broken() -> object:
+        yield part("a")
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        store.store(
+            "x",
+            epoch,
+            {"s": ("0-1-9", 9)},
+            {"insert": 3},
+            ["a"],
+            broken(),  # type: ignore[arg-type]
+            [],
+            caught_up=True,
+        )
+    standing = store.find("x")
+    assert standing is not None
+    assert standing.position == AT
+    assert standing.processed["insert"] == 0
+    assert store.pending("x").total == 0
+
+
+def test_an_error_is_there_once_and_comes_anew_after_it_was_resolved(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    for at in (1, 2, 3):
+        event = found("1", first_failed_at=1, last_failed_at=at)
+        store.store("x", epoch, AT, {}, [], [], [event], caught_up=True)
+    (error,) = store.errors("x")
+    assert (error.first_failed_at, error.last_failed_at, error.status) == (1, 3, NEW)
+    gone = Found("1", "t", resolved=True)
+    store.store("x", epoch, AT, {}, [], [], [gone], caught_up=True)
+    store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
+    assert [error.status for error in store.errors("x")] == [RESOLVED, NEW]
+
+
+def test_wishes_wait_for_the_validator(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    store.store("x", epoch, AT, {}, [], [], [found(str(n)) for n in range(4)], caught_up=True)
+    one, two, three, four = (error.id for error in store.errors("x"))
+    assert store.ignore("x", [one]) == 1
+    assert store.resolve("x", [two]) == 1
+    assert store.clear("x", [three]) == 1
+    assert store.recheck("x", [four]) == 1
+    assert store.error_counts("x") == {NEW: 1, IGNORED: 1, RESOLVED: 1}
+    asked, released, obeyed = store.wishes("x")
+    assert asked == {"3"}
+    assert released == {"1", "2"}
+    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=obeyed)
+    assert store.wishes("x") == (frozenset(), frozenset(), ())
+    assert [error.id for error in store.errors("x")] == [one, two, four]
+
+
+def test_only_parts_that_are_due_or_named_are_read(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    parts = [part("a", 10), part("b", 20), part("b", 5), part("c", 30)]
+    store.store("x", epoch, AT, {}, "abc", parts, [], caught_up=True)
+    assert sorted(name for name, _ in store.parts("x", [], 10)) == ["a", "b", "b"]
+    assert sorted(name for name, _ in store.parts("x", ["c"], 0)) == ["c"]
+    store.store("x", epoch, AT, {}, "b", [], [], caught_up=True)
+    assert sorted(name for name, _ in store.parts("x", [], 99)) == ["a", "c"]
+
+
+def test_deleting_forgets_everything(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    store.store("x", epoch, AT, {}, ["a"], [part("a")], [found("1")], caught_up=True)
+    assert store.delete("x")
+    assert store.find("x") is None
+    assert not list(store.errors("x"))
+    with pytest.raises(TakenOver):
+        store.hear("x", epoch, {})

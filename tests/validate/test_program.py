@@ -1,0 +1,202 @@
+"""`truecopy validate` and `truecopy delete` as a user runs them, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import start, truecopy
+from tests.servers import Database
+from tests.validate.watching import wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def file(mariadb_db: Database, second_mariadb_db: Database, task: str, tmp_path: Path) -> Path:
+    """A task that has copied one table and replicated; 30 changes of it are wrong on the target."""
+    written = tmp_path / "task.yaml"
+    written.write_text(
+        f"""
+task: {task}
+source: {mariadb_db.url}
+target: {second_mariadb_db.url}
+verify:
+  continuous: {{validate-interval: 1s, row-error-delay: 2s}}
+"""
+    )
+    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
+    mariadb_db.executemany(
+        "INSERT INTO items VALUES (%s, %s)", [(n, f"name {n}") for n in range(200)]
+    )
+    assert truecopy("run", str(written), "--until-caught-up").code == 0
+    return written
+
+
+def spoiled(source: Database, target: Database, file: Path) -> None:
+    """Changes 60 rows; 10 are then missing, 10 wrong and 10 not deleted on the target."""
+    source.execute("UPDATE items SET name = CONCAT('new ', id) WHERE id < 50")
+    source.execute("DELETE FROM items WHERE id BETWEEN 50 AND 59")
+    assert truecopy("run", str(file), "--until-caught-up").code == 0
+    target.execute("DELETE FROM items WHERE id < 10")
+    target.execute("UPDATE items SET name = 'wrong' WHERE id BETWEEN 10 AND 19")
+    target.executemany("INSERT INTO items VALUES (%s, 'left')", [(n,) for n in range(50, 60)])
+
+
+def status(file: Path) -> dict[str, Any]:
+    return truecopy("validate", "status", str(file), "--json").document
+
+
+def errors(file: Path, *more: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        truecopy("validate", "errors", str(file), "--json", *more).out
+    )
+    return found
+
+
+def begin(file: Path) -> None:
+    """Starts a validation from now on, and stops it again."""
+    process = start("validate", "start", str(file))
+    wait_for(lambda: truecopy("validate", "status", str(file)).code == 0, 120)
+    ended = truecopy("validate", "stop", str(file))
+    assert ended.code == 0, ended.err
+    assert process.wait(60) == 0
+
+
+def test_the_life_of_a_validation(
+    mariadb_db: Database, second_mariadb_db: Database, file: Path, tmp_path: Path, task: str
+) -> None:
+    unknown = truecopy("validate", "status", str(file))
+    assert (unknown.code, unknown.err.count("\n")) == (2, 1)
+    begin(file)
+    assert status(file)["state"] == "stopped"
+    spoiled(mariadb_db, second_mariadb_db, file)
+    process = start("validate", "start", str(file), "--metrics-port", "0", "--json")
+    wait_for(lambda: status(file)["errors"]["new"] == 30, 180)
+    told = status(file)
+    assert told["state"] == "running"
+    assert told["processed"] == {"insert": 0, "update": 50, "delete": 10}
+    assert told["pending"] == {"insert": 0, "update": 0, "delete": 0}
+    assert told["tables"] == {f"{mariadb_db.name}.items": {"stage": "running", "message": ""}}
+    listed = truecopy("validate", "errors", str(file), "--json")
+    assert listed.code == 1
+    wrong = next(e for e in json.loads(listed.out) if e["key"] == {"id": "10"})
+    assert wrong["kind"] == "differs"
+    assert (wrong["columns"], wrong["source"], wrong["target"]) == (
+        ["name"],
+        {"name": "new 10"},
+        {"name": "wrong"},
+    )
+    assert wrong["first_failed_at"] <= wrong["last_failed_at"]
+    kinds = [e["kind"] for e in errors(file)]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "missing": 10,
+        "differs": 10,
+        "extra": 10,
+    }
+    assert "wrong" in truecopy("validate", "errors", str(file)).out
+    figures = truecopy("validate", "status", str(file), "--prometheus").out
+    assert f'truecopy_validate_errors{{task="{task}",status="new"}} 30' in figures
+
+    some = [str(e["id"]) for e in errors(file)[:3]]
+    assert truecopy("validate", "ignore", str(file), some[0]).code == 0
+    assert truecopy("validate", "resolve", str(file), some[1]).code == 0
+    assert truecopy("validate", "clear", str(file), some[2]).code == 0
+    assert truecopy("validate", "ignore", str(file), "999999").code == 2
+    assert truecopy("validate", "ignore", str(file)).code == 2
+    assert status(file)["errors"] == {"new": 27, "ignored": 1, "resolved": 1}
+    script = tmp_path / "repair.sql"
+    assert truecopy("validate", "repair", str(file), "-o", str(script)).code == 0
+    assert script.read_text().count("items") >= 27
+    assert truecopy("validate", "repair", str(file), "--all", "--apply").code == 0
+    wait_for(lambda: status(file)["errors"]["new"] == 0, 120)
+    wait_for(lambda: status(file)["errors"]["ignored"] == 0, 120)
+    assert status(file)["errors"]["resolved"] == 29
+    assert truecopy("validate", "errors", str(file), "--json").code == 0
+
+    assert truecopy("delete", str(file)).code != 0  # nobody answers
+    assert status(file)["state"] == "running"
+    assert truecopy("delete", str(file), "--yes").code == 0
+    process.wait(60)
+    assert truecopy("validate", "status", str(file)).code == 2
+    lines = second_mariadb_db.execute("SELECT COUNT(*) FROM truecopy_task WHERE task = %s", (task,))
+    assert lines == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(20, marks=pytest.mark.slow)], ids=["a few times", "20 times"]
+)
+def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
+    mariadb_db: Database, second_mariadb_db: Database, file: Path, kills: int
+) -> None:
+    begin(file)
+    spoiled(mariadb_db, second_mariadb_db, file)
+    chance = random.Random(7)
+    for _ in range(kills):
+        process = start("validate", "start", str(file))
+        # Most of the time goes into starting: the instants are spread over the checks, too.
+        wait_for(lambda: status(file)["state"] == "running", 120)
+        time.sleep(chance.uniform(0, 12))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        before = {tuple(e["key"].items()): e["first_failed_at"] for e in errors(file)}
+        assert len(before) == len(errors(file))
+        mariadb_db.execute("UPDATE items SET name = CONCAT(name, '!') WHERE id BETWEEN 20 AND 29")
+        assert truecopy("run", str(file), "--until-caught-up").code == 0
+        second_mariadb_db.execute("UPDATE items SET name = 'wrong' WHERE id BETWEEN 20 AND 29")
+    process = start("validate", "start", str(file))
+    wait_for(lambda: status(file)["errors"]["new"] >= 40, 180)
+    wait_for(lambda: sum(status(file)["pending"].values()) == 0, 60)
+    found = errors(file)
+    assert len(found) == 40
+    assert {int(e["key"]["id"]) for e in found} == {*range(30), *range(50, 60)}
+    for error in found:
+        first = before.get(tuple(error["key"].items()))
+        assert first is None or first == error["first_failed_at"]
+    total = sum(status(file)["processed"].values())
+    assert total == 60 + 10 * kills
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert said.strip().count("\n") <= 1, said
+
+
+def test_validate_only_needs_nothing_but_reading(
+    mariadb_db: Database, second_mariadb_db: Database, task: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text(
+        f"""
+task: {task}
+source: {mariadb_db.url}
+target: {second_mariadb_db.url}
+validate-only: true
+verify:
+  continuous: {{validate-interval: 1s, row-error-delay: 1s, lag: 1s}}
+"""
+    )
+    for database in (mariadb_db, second_mariadb_db):
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    refused = truecopy("run", str(file))
+    assert refused.code == 2
+    assert "validate-only" in refused.err
+    begin(file)
+    mariadb_db.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+    second_mariadb_db.execute("INSERT INTO t VALUES (1, 1)")
+    process = start("validate", "start", str(file))
+    wait_for(lambda: status(file)["errors"]["new"] == 1, 120)
+    assert errors(file)[0]["kind"] == "missing"
+    assert status(file)["applied_by"] == "lag"
+    second_mariadb_db.execute("INSERT INTO t VALUES (2, 2)")
+    assert truecopy("validate", "recheck", str(file), "--all").code == 0
+    wait_for(lambda: status(file)["errors"] == {"new": 0, "ignored": 0, "resolved": 1}, 60)
+    assert second_mariadb_db.execute("SHOW TABLES") == [("t",)]
+    truecopy("validate", "stop", str(file))
+    assert process.wait(60) == 0
