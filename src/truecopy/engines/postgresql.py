@@ -75,7 +75,8 @@ class PostgreSQL(RelationalSession):
         except BaseException:
             self.close()
             raise
-        self.dialect = PostgreSQLDialect(encoding)
+        trims_bytes = self._connection.info.server_version >= 140000
+        self.dialect = PostgreSQLDialect(encoding, trims_bytes=trims_bytes)
         self._ignores_references = ignores_references
         self._references = (
             "SET LOCAL session_replication_role = replica"

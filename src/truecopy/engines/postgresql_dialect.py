@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from truecopy.engines.postgresql_text import canonical
+from truecopy.engines.sql import Bytes
 from truecopy.model.table import Column
 from truecopy.model.text import shortest_float, split_array
 from truecopy.model.types import (
@@ -42,6 +44,7 @@ _SIMPLE: dict[str, Type] = {
     "varbit": Bits(None),
 }
 _COLLATED = ("text", "varchar", "bpchar", "name")
+_MARKS = "','", "';'"
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
@@ -117,28 +120,41 @@ class PostgreSQLDialect:
     placeholder = "%s"
     expands_rows = False
 
-    def __init__(self, encoding: str = "UTF8") -> None:
+    def __init__(self, encoding: str = "UTF8", *, trims_bytes: bool = False) -> None:
         self.encoding = encoding
+        self._trims_bytes = trims_bytes
+        """Whether the server can take spaces off bytes: since PostgreSQL 14."""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     def canonical(self, column: Column, kind: Type) -> str:
-        return canonical(self.quote(column.name), column.native, column.type, kind)
+        name = self.quote(column.name)
+        if self._trims_bytes and column.padded and isinstance(kind, Text):
+            # The cast of `character(n)` to text looks at every character for the spaces at its end.
+            return Bytes(f"rtrim(bpcharsend({name}),' '::bytea)")
+        return canonical(name, column.native, column.type, kind)
 
     def as_text(self, expression: str) -> str:
-        return expression
+        return f"convert_from({expression},'UTF8')" if isinstance(expression, Bytes) else expression
 
     def concat(self, parts: Sequence[str]) -> str:
-        return f"({'||'.join(parts)})"
+        if not any(isinstance(part, Bytes) for part in parts):
+            return f"({'||'.join(parts)})"
+        runs = groupby(parts, key=lambda part: isinstance(part, Bytes))
+        joined = ["||".join(run) if are_bytes else _bytes_of(list(run)) for are_bytes, run in runs]
+        return Bytes(f"({'||'.join(joined)})")
 
     def byte_length(self, text: str) -> str:
+        if isinstance(text, Bytes):
+            return f"octet_length({text})::text"
         return f"octet_length({text if self.encoding == 'UTF8' else f'textsend({text})'})::text"
 
     def hash60(self, text: str) -> str:
         # `textsend` gives the client's encoding, UTF-8, for less than `convert_to`; cutting the
         # bytes before they become hex is the cheapest way to 60 bits, to which the cast cuts.
-        return f"('x'||encode(substr(sha256(textsend({text})),1,8),'hex'))::bit(60)::bigint"
+        found = text if isinstance(text, Bytes) else f"textsend({text})"
+        return f"('x'||encode(substr(sha256({found}),1,8),'hex'))::bit(60)::bigint"
 
     def bucket(self, fingerprint: str, shift: int) -> str:
         return f"({fingerprint} >> {shift})"
@@ -156,6 +172,13 @@ class PostgreSQLDialect:
         """
         value = input_text(column.type, kind, text)
         return f"%s{_cast(column, kind, value)}", value
+
+
+def _bytes_of(texts: Sequence[str]) -> str:
+    """Texts between bytes; a mark alone is a constant."""
+    if len(texts) == 1 and texts[0] in _MARKS:
+        return f"{texts[0]}::bytea"
+    return f"textsend({'||'.join(texts)})"
 
 
 def _cast(column: Column, kind: Type, value: str) -> str:
