@@ -78,6 +78,7 @@ bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok
 	$(BIN)/python -m bench.queries
 	$(BIN)/python -m bench.changelog
 	$(BIN)/python -m bench.cache
+	$(BIN)/python -m bench.validate
 
 ##@ Publish
 

@@ -1,0 +1,165 @@
+"""The whole of it: replication at 2,000 changes a second, and 200 rows of 20 kinds spoiled on the target meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Database, MariaDB
+from tests.validate.damage import KINDS, TABLE, Damage, insert
+from tests.validate.watching import Watched, copied, replicating, validating, wait_for
+from truecopy.metastore.validations import RESOLVED, Validations
+from truecopy.transfer.continuous.repair import apply_repair, plan_repair
+from truecopy.transfer.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+INTERVAL, DELAY = 8.0, 12.0
+EACH = 10
+"""Rows that are spoiled by each kind of damage."""
+SLACK = 20.0
+"""What a check itself takes on a busy machine, and the replication before it."""
+_MARK, _LOADED, _FIRST = 9_000_000, 4000, 1_000_000
+_RATE = 2000
+
+
+@contextmanager
+def load(source: Database) -> Iterator[None]:
+    """About 2,000 changes a second, of rows that nobody spoils."""
+    stop = threading.Event()
+
+    def write() -> None:
+        with closing(source.connect()) as connection, connection.cursor() as cursor:
+            begun, count = time.monotonic(), 0
+            while not stop.is_set():
+                first = _FIRST + count % _LOADED
+                cursor.execute(
+                    "UPDATE wide SET n = n + 1, amount = amount + 1 WHERE id BETWEEN %s AND %s",
+                    (first, first + 19),
+                )
+                count += 20
+                stop.wait(max(0.0, begun + count / _RATE - time.monotonic()))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+class Planting:
+    """Spoils rows between two checks: after their change has arrived, and before it was looked at."""
+
+    def __init__(self, source: Database, target: Database, watched: Watched) -> None:
+        self._source = source
+        self._target = target
+        self._watched = watched
+        self._next = 1
+        self._marks = 0
+        self.planted: dict[int, tuple[Damage, float]] = {}
+        self.unsure: set[int] = set()
+
+    def plant(self, damages: list[Damage]) -> None:
+        """Until it has come between two checks."""
+        while True:
+            numbers = range(self._next, self._next + len(damages))
+            self._next += len(damages)
+            insert(self._source, numbers)
+            before = self._after_a_check()
+            for number, damage in zip(numbers, damages, strict=True):
+                self._source.execute(damage.source, (number,))
+            self._wait_for_replication()
+            for number, damage in zip(numbers, damages, strict=True):
+                damage.spoil(self._target, number)
+            if self._watched.processed() == before:
+                now = time.time()
+                self.planted |= {n: (d, now) for n, d in zip(numbers, damages, strict=True)}
+                return
+            self.unsure.update(numbers)  # some of them were checked before they were spoiled
+
+    def _after_a_check(self) -> int:
+        before = self._watched.processed()
+        wait_for(lambda: self._watched.processed() != before)
+        return self._watched.processed()
+
+    def _wait_for_replication(self) -> None:
+        self._marks += 1
+        self._source.execute("UPDATE wide SET n = %s WHERE id = %s", (self._marks, _MARK))
+        asked = "SELECT n FROM wide WHERE id = %s"
+        wait_for(lambda: self._target.execute(asked, (_MARK,)) == [(self._marks,)])
+
+
+def prove(source: Database, target: Database, settings: Settings, spark: SparkSession) -> None:
+    with (
+        load(source),
+        validating(
+            settings, validate_interval=INTERVAL, validate_changes=10**9, row_error_delay=DELAY
+        ) as watched,
+    ):
+        watched.until(lambda: watched.standing.standing.caught_up, "caught up")
+        planting = Planting(source, target, watched)
+        for _ in range(EACH):
+            planting.plant(list(KINDS))
+        planted = planting.planted
+        assert len(planted) == 200
+        reported: dict[int, float] = {}
+
+        def are_reported() -> bool:
+            for error in watched.new:
+                reported.setdefault(int(error.key["id"] or 0), error.last_failed_at / 1e6)
+            return reported.keys() >= planted.keys()
+
+        watched.until(are_reported, "200 errors", DELAY + 4 * INTERVAL + 4 * SLACK)
+        found = {int(error.key["id"] or 0): error for error in watched.new}
+        assert found.keys() - planting.unsure == planted.keys()
+        for number, (damage, at) in planted.items():
+            error = found[number]
+            assert (error.kind, set(error.columns)) == (damage.kind, set(damage.columns)), damage
+            assert reported[number] - at <= DELAY + 2 * INTERVAL + SLACK, damage
+        apply_repair(settings, plan_repair(settings, watched.new, spark))
+        Validations().recheck(settings.task, None)
+        watched.until(lambda: not watched.new, "all resolve themselves")
+        assert {error.status for error in watched.errors} == {RESOLVED}
+
+
+def prepared(source: Database) -> None:
+    source.execute(TABLE)
+    insert(source, range(_FIRST, _FIRST + _LOADED))
+    insert(source, range(_MARK, _MARK + 1))
+
+
+def test_beside_a_task(
+    spark: SparkSession, mariadb_db: Database, target: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, target.url)
+    prepared(mariadb_db)
+    copied(settings)
+    with replicating(settings):
+        prove(mariadb_db, target, settings, spark)
+
+
+def test_beside_a_native_replica(spark: SparkSession, task: str) -> None:
+    with (
+        MariaDB("--server-id=31") as primary,
+        MariaDB("--server-id=32", "--slave-parallel-threads=2") as replica,
+    ):
+        replica.execute(
+            None,
+            f"CHANGE MASTER TO master_host='127.0.0.1', master_port={primary.port}, master_user='root',"
+            f" master_password='{primary.password}', master_use_gtid=slave_pos; START SLAVE",
+        )
+        source, target = primary.create_database("native"), Database(replica, "native")
+        prepared(source)
+        ((position,),) = primary.execute(None, "SELECT @@gtid_binlog_pos")
+        assert replica.execute(None, f"SELECT MASTER_GTID_WAIT('{position}', 60)") == [(0,)]
+        prove(source, target, Settings(task, source.url, target.url), spark)
