@@ -3,7 +3,8 @@
 An entry that is not there says nothing: it may have been a token, and what is newer than a lagging replica's
 answer may have been thrown out. So objects are spread over buckets, and each bucket has a record of its own:
 for each shard, a position that contains every change for which one of its objects was invalidated, and
-everything that a value showed which was put into one. A value may be put only when it contains the floor.
+everything that a value showed which was put into one. A value may be put only when it contains the floor. No two
+shards of a record share rows: of shards that give way to each other, only one has a floor.
 
 The record may be thrown out, too. It is then made anew at the end of the shard's log, which contains whatever the
 lost one did; without a record nothing is put. So no guarantee rests on what a cache keeps.
@@ -86,7 +87,7 @@ def admit(cache: Cache, key: str, token: EventToken, bound: EventToken, ends: En
     for _ in range(_TRIES):
         (held,) = cache.get([name])
         floor = _unpack(held)
-        near = {shard for shard in floor if _may_share(shard, token.shard)}
+        near = _sharing(floor, token.shard)
         if near == {token.shard}:
             if not contains(token.position, floor[token.shard].position):
                 return False
@@ -107,13 +108,24 @@ def admit(cache: Cache, key: str, token: EventToken, bound: EventToken, ends: En
 
 
 def _raised(held: Held, tokens: Iterable[EventToken]) -> Floor | None:
-    """None where nothing changes."""
+    """None where nothing changes.
+
+    A change of a shard that has no floor, but shares rows with one that has, makes that one void: it does not tell
+    of this shard's changes.
+    """
     floor = _unpack(held)
     raised = dict(floor)
     for token in tokens:
-        known = raised.get(token.shard)
-        raised[token.shard] = join(known, token) if known else token
+        if token.shard in raised:
+            raised[token.shard] = join(raised[token.shard], token)
+        else:
+            for shard in _sharing(raised, token.shard):
+                del raised[shard]
     return raised if raised != floor else None
+
+
+def _sharing(floor: Floor, shard: str) -> set[str]:
+    return {one for one in floor if _may_share(one, shard)}
 
 
 def _may_share(one: str, other: str) -> bool:
@@ -131,5 +143,5 @@ def _pack(floor: Floor) -> bytes:
 
 
 def _unpack(held: Held | None) -> Floor:
-    tokens = map(read_token, held.content.split(b"\n")) if held else ()
+    tokens = map(read_token, filter(None, held.content.split(b"\n"))) if held else ()
     return {token.shard: token for token in tokens}
