@@ -48,6 +48,9 @@ def recording(request: Request, folder: Path, interval: float = 0.1) -> Iterator
     thread.start()
     try:
         yield
+    except AssertionError:
+        assert not failures, failures  # the likelier reason
+        raise
     finally:
         work.stop()
         thread.join()
@@ -88,7 +91,8 @@ def given(request: Request, folder: Path) -> Counter[Event]:
     with Following(request, start, "current") as following:
         for c in following.changes():
             key, after = (tuple((c[name] or {}).values()) for name in ("key", "after"))
-            found[c["shard"], c["position"], c["seq"], c["kind"], c["table"], key, after] += 1
+            table = c["table"].rpartition(".")[2]
+            found[c["shard"], c["position"], c["seq"], c["kind"], table, key, after] += 1
     return found
 
 

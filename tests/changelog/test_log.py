@@ -138,7 +138,7 @@ def test_one_writer_that_can_be_stopped(mariadb_db: Database, tmp_path: Path) ->
     assert "is written by process" in second.err
     ls = program("changelog", "ls", str(log), "--json").document
     assert ls["running"]
-    assert [one["table"] for one in ls["tables"]] == [f"{mariadb_db.name}.item"]
+    assert [one["table"] for one in ls["tables"]] == ["item"]
     assert program("changelog", "stop", str(log)).code == 0
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, err

@@ -90,9 +90,9 @@ def test_a_log_through_reshards(
     spark: SparkSession, bank: KeyspaceOnServers, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    request = Request(str(bank.file), wait=0.1, max_bytes=64 << 10)
+    request = Request(str(bank.file), wait=0.1)
     points = []
-    with Writers(bank) as writers, recording(request, log):
+    with Writers(bank, pause=0.02) as writers, recording(request, log):
         writers.wait_for(50)
         wait_until_ready(log)
         with writers.stopped():

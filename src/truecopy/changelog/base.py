@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truecopy.changelog.packing import as_lists
+from truecopy.changelog.stepping import own_name
 from truecopy.changelog.store import BASE, BaseChunk, BaseTable, Store
 from truecopy.engines import connect, pool
 from truecopy.engines.lake_tables import make_durable
@@ -60,7 +61,8 @@ class SourceTable:
 
     @property
     def name(self) -> str:
-        return str(self.described.name)
+        """As the log has it."""
+        return own_name(str(self.described.name), self.relation.endpoint.database)
 
     @property
     def relation(self) -> Relation:

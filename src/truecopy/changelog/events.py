@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from truecopy.changelog.stepping import own_name
 from truecopy.changelog.store import EventFile, event_name
 from truecopy.engines.lake_tables import make_durable
 from truecopy.model.change import CHANGE_SCHEMA, TRUNCATE
@@ -39,6 +40,7 @@ class WritingEvents:
     Attributes:
         parts: Of the source's logs, one for each task.
         eras: The number of each shard's era.
+        databases: The database of each shard, which is left out of the names of its tables.
         reached: The last position of each shard that was read before: what came from there comes twice.
     """
 
@@ -46,6 +48,7 @@ class WritingEvents:
     batch: int
     parts: Sequence[Part]
     eras: Mapping[str, int]
+    databases: Mapping[str, str]
     reached: Mapping[str, str]
 
     def __call__(self, number: int) -> Iterator[EventFile]:
@@ -80,8 +83,10 @@ class Gathered:
         self._waiting, self._rows, self._bytes = [], 0, 0
         days = pc.cast(events.column("committed_at"), pa.date32())
         events = events.append_column("day", days)
-        for table in pc.unique(events.column("table")).to_pylist():
-            of_table = events.filter(pc.equal(events.column("table"), table))
+        database = self._writing.databases.get(events.column("shard")[0].as_py(), "")
+        for logged in pc.unique(events.column("table")).to_pylist():
+            of_table = events.filter(pc.equal(events.column("table"), logged))
+            table = own_name(logged, database)
             for day in pc.unique(of_table.column("day")).to_pylist():
                 is_it = (
                     pc.is_null(of_table.column("day"))

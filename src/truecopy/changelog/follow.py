@@ -31,7 +31,7 @@ from truecopy.changelog.forward import (
 from truecopy.changelog.jobs import explained
 from truecopy.changelog.loading import find_or_make, is_empty, row_target
 from truecopy.changelog.record import Listener, RecordReport, open_stream
-from truecopy.changelog.stepping import CURRENT, NEVER, Steps, identity
+from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, own_name
 from truecopy.engines import connect, pool
 from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Reads, Session
@@ -115,6 +115,7 @@ class Moving:
     parts: Sequence[Sequence[Part]]
     endpoint: Endpoint
     relations: Mapping[str, Relation]
+    databases: Mapping[str, str]
     replaying: bool
 
     def __call__(self, number: int) -> Iterator[int]:
@@ -124,13 +125,13 @@ class Moving:
             for schema_id in changes.column("schema_id").unique().to_pylist():
                 if schema_id and schema_id not in tables:
                     definition = Definitions().find(schema_id)
-                    if definition.table not in self.relations:
+                    name = own_name(definition.table, self.databases.get(_shard(changes), ""))
+                    if name not in self.relations:
                         raise CannotFinish(
-                            f"{definition.table} was not there when the copy began: begin the copy anew, or leave it"
+                            f"{name} was not there when the copy began: begin the copy anew, or leave it"
                             " out (--tables)"
                         )
-                    relation = self.relations[definition.table]
-                    tables[schema_id] = forward_table(relation, definition)
+                    tables[schema_id] = forward_table(self.relations[name], definition)
             yield self._moved(changes, tables)
 
     def _moved(self, changes: pa.Table, tables: Mapping[str, ForwardTable]) -> int:
@@ -369,7 +370,8 @@ class Copy:
         def apply(before: Offset, after: Offset) -> None:
             parts = by_shard(stream.parts(before, after, 1))
             replaying = not stream.has_reached(before, dumped_to)
-            self._apply(spark, Moving(parts, self._endpoint, relations, replaying), after)
+            where = databases(self._request)
+            self._apply(spark, Moving(parts, self._endpoint, relations, where, replaying), after)
 
         steps = Steps(stream, self._request, self._interval, apply, self._is_stopping)
         steps.go(offset, limit)
@@ -410,6 +412,11 @@ def _refuse_same_names(tables: Sequence[SourceTable]) -> None:
                 f"{seen[bare]} and {table.name} would be one table of the copy: leave one out (--tables)"
             )
         seen[bare] = table.name
+
+
+def _shard(changes: pa.Table) -> str:
+    """Of changes that are all of one."""
+    return str(changes.column("shard")[0].as_py())
 
 
 def by_shard(parts: Sequence[Part]) -> list[list[Part]]:

@@ -17,7 +17,7 @@ from truecopy.changelog.base import copy_base, plan_base, servers_at
 from truecopy.changelog.eras import current, first_eras, next_eras
 from truecopy.changelog.events import WritingEvents
 from truecopy.changelog.jobs import explained
-from truecopy.changelog.stepping import CURRENT, NEVER, Steps, identity, now
+from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, now
 from truecopy.changelog.store import EventFile, Store
 from truecopy.changelog.views import write_views
 from truecopy.engines import connect
@@ -215,7 +215,12 @@ class _Run:
         if parts:
             eras = {shard: era.number for shard, era in current(known).items()}
             writing = WritingEvents(
-                str(self._store.staged), number, parts, eras, self._store.reached()
+                str(self._store.staged),
+                number,
+                parts,
+                eras,
+                databases(self._request),
+                self._store.reached(),
             )
             # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
             files = context.parallelize(range(len(parts)), len(parts)).flatMap(writing).collect()

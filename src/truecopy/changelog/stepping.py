@@ -61,6 +61,22 @@ def identity(request: Request) -> str:
     return f"{name} ({', '.join(request.tables)})" if request.tables else name
 
 
+def databases(request: Request) -> dict[str, str]:
+    """The database of each shard, which may be called otherwise on every server."""
+    return {
+        shard.name if request.is_keyspace else request.name: parse_endpoint(
+            shard.servers[0]
+        ).database
+        for shard in request.keyspace().shards
+        if shard.servers
+    }
+
+
+def own_name(table: str, database: str) -> str:
+    """A table's name in the log: without its database, where that is the source's own."""
+    return table.removeprefix(f"{database}.") if database else table
+
+
 def now() -> int:
     """Microseconds since the epoch."""
     return time.time_ns() // 1000

@@ -256,7 +256,9 @@ class LogLine:
             ((batch, ends, reached, stop),) = lines.look(
                 f"SELECT batch, ends, reached, stop FROM {LOGS} WHERE log = ?", self.log
             )
-        return Standing(int(batch), Offset.parse(json.loads(ends)), json.loads(reached), bool(stop))
+        return Standing(
+            int(batch), Offset.parse(json.loads(ends)), json.loads(reached), bool(int(stop))
+        )
 
     def writing(
         self, epoch: int, parts: Sequence[Part], after: Offset, target: RowTarget
