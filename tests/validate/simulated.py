@@ -40,7 +40,7 @@ class World:
 
     Attributes:
         exact: The target tells its position; else it is only known to be somewhere up to the end of the log.
-        looks: By key: when the validator looked, and whether the target was right then.
+        looks: By key: when the validator looked, whether the target was right then, and its position.
     """
 
     exact: bool = True
@@ -53,7 +53,7 @@ class World:
     kept: bytes = field(default_factory=lambda: to_bytes(ENTRIES.empty_table()))
     errors: dict[str, Event] = field(default_factory=dict)
     told: list[Event] = field(default_factory=list)
-    looks: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+    looks: dict[str, list[tuple[int, bool, int]]] = field(default_factory=dict)
 
     # The world
 
@@ -122,7 +122,7 @@ class World:
     def _look(self, images: pa.Table) -> Seen:
         keys = [key[0] for key in images.column("key").to_pylist()]
         for key in keys:
-            self.looks.setdefault(key, []).append((self.now, self.is_right(key)))
+            self.looks.setdefault(key, []).append((self.now, self.is_right(key), self.applied))
         there = np.array([key in self.target for key in keys])
         held = [[key, self.target[key]] if key in self.target else None for key in keys]
         rows = pa.array(held, pa.list_(pa.string()))
@@ -155,8 +155,8 @@ class World:
 def schedule(seed: int, *, exact: bool, steps: int = 80) -> World:
     """A random history: writes, lag, corruption, repair, checks, crashes; at its end everything has come to rest."""
     chance, world = random.Random(seed), World(exact)
-    keys = [f"k{n}" for n in range(chance.randrange(1, 6))]
-    for step in range(steps):
+    keys = [f"k{n}" for n in range(chance.randrange(1, 16))]
+    for _ in range(steps):
         world.now += chance.randrange(1, 8) * SECOND
         key = chance.choice(keys)
         match chance.randrange(12):
@@ -173,8 +173,7 @@ def schedule(seed: int, *, exact: bool, steps: int = 80) -> World:
                 world.repair(key)
             case _:
                 if world.applied >= world.read:
-                    until = chance.choice((world.applied, world.read))
-                    until = chance.randrange(world.read, world.applied + 1) if step % 3 else until
+                    until = chance.randrange(world.read, world.applied + 1)
                     world.round(until, crash=chance.random() < 0.15)
     world.replicate(len(world.log))
     for _ in range(12):

@@ -200,3 +200,20 @@ verify:
     assert second_mariadb_db.execute("SHOW TABLES") == [("t",)]
     truecopy("validate", "stop", str(file))
     assert process.wait(60) == 0
+
+
+def test_it_runs_with_the_task_that_asks_for_it(
+    mariadb_db: Database, second_mariadb_db: Database, file: Path
+) -> None:
+    process = start("run", str(file))
+    wait_for(lambda: truecopy("validate", "status", str(file)).code == 0, 180)
+    mariadb_db.execute("UPDATE items SET name = 'changed' WHERE id < 20")
+    wait_for(lambda: status(file)["processed"]["update"] == 20, 180)
+    assert status(file)["errors"] == {"new": 0, "ignored": 0, "resolved": 0}
+    assert truecopy("validate", "stop", str(file)).code == 0
+    mariadb_db.execute("UPDATE items SET name = 'again' WHERE id < 20")
+    again = "SELECT COUNT(*) FROM items WHERE name = 'again'"
+    wait_for(lambda: second_mariadb_db.execute(again) == [(20,)], 60)
+    assert status(file)["state"] == "stopped"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)

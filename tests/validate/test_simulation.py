@@ -23,7 +23,7 @@ def _no_false_error(world: World, seed: int) -> None:
         if event.resolved:
             continue
         key = event.image["key"][0]
-        looks = dict(world.looks[key])
+        looks = {at: right for at, right, _ in world.looks[key]}
         assert not looks[event.first_failed_at], (seed, key, event)
         assert not looks[event.last_failed_at], (seed, key, event)
 
@@ -31,7 +31,11 @@ def _no_false_error(world: World, seed: int) -> None:
 def _nothing_hidden(world: World, seed: int) -> None:
     pending = {key[0] for key in world.entries.column("key").to_pylist()}
     for key in {key for key, _ in world.log[: world.read]}:
-        last_look_right = world.looks[key][-1][1]
+        _, last_look_right, looked_at = world.looks[key][-1]
+        changed_at = max(
+            at for at, (other, _) in enumerate(world.log[: world.read], 1) if other == key
+        )
+        assert looked_at >= changed_at, (seed, key)
         if key in pending:
             assert not world.is_right(key), (seed, key)
             assert key in world.errors, (seed, key)

@@ -215,7 +215,8 @@ class Round:
         self._sight_of[lines[waits]] = seen[waits]
         self._clock["due_at"][lines[waits]] = rules.now + rules.interval
         self._forgive(lines[right])
-        self._open[lines[right & (stop == end)]] = False
+        # What was seen settles the newest change only where it is known to have been in by then.
+        self._open[lines[right & np.where(exact, stop == end, stop == start)]] = False
         times = sights.column("seen_time").to_numpy()
         self._fail(lines[wrong], times[wrong])
         rows = _plain(sights.column("seen_row")).filter(pa.array(wrong))

@@ -19,7 +19,7 @@ from truecopy.metastore.validations import RUNNING, STOPPED, Stage
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import TruecopyError, UsageError
-from truecopy.model.table import Table
+from truecopy.model.table import Table, TableName
 from truecopy.transfer.continuous.compare import Check
 from truecopy.transfer.narrowing import rows_on_target
 from truecopy.transfer.plan import (
@@ -79,12 +79,20 @@ class Tables:
         """Makes the checks of definitions that are new."""
         for schema_id in schema_ids:
             definition = self._definitions.find(schema_id)
+            self._notice(definition.table)
             if schema_id in self.checks or not self.carries(definition.table):
                 continue
             try:
                 self._learn(schema_id, definition)
             except UsageError as error:
                 self.stop(definition.table, str(error))
+
+    def _notice(self, table: str) -> None:
+        """A table that was not there when validation started is not passed over in silence."""
+        schema, _, name = table.rpartition(".")
+        if table not in self.stages and self._settings.wants(TableName(schema or None, name)):
+            why = "it was made after validation started: start that again, and it is taken up"
+            self._set(Stage(table, STOPPED, why))
 
     def learn_again(self, table: str) -> None:
         """Makes the checks of a table anew: it is another one on the target than it was."""

@@ -11,8 +11,8 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,7 @@ class Validator:
         self._taken_at = 0.0
         self._asked_at = -_LOG_END_SECONDS
         self._end: dict[str, str] = {}
+        self._is_broken = False
         self._failure: TruecopyError | None = None
 
     @property
@@ -277,6 +278,7 @@ class Validator:
         """Runs the streaming query from where the stored position is, until it ends or is to stop."""
         self._held = Held()
         self._failure = None
+        self._is_broken = False
         tokens = tuple(
             EventToken(committed_at, shard, parse_position(position))
             for shard, (position, committed_at) in self._position.items()
@@ -336,11 +338,12 @@ class Validator:
                 if not _is_behind((mark.position, 0), self._held.reached.get(shard))
             }
             self._held.reached |= at
-            if not query.isActive:
+            if self._is_broken or not query.isActive:
                 return
             self._caught_up = self._caught_up or (bool(at) and self._is_idle(query))
             if self._is_round_due():
-                self._check()
+                with _one_line():
+                    self._check()
             elif at and self._is_idle(query):
                 self._move(at)
         except _Stopping:
@@ -396,14 +399,19 @@ class Validator:
         """A batch of the stream; for `foreachBatch`."""
         with self._lock:
             try:
+                if self._stop.is_set() or self._is_broken:
+                    raise _Stopping  # what was dropped must not be passed over
                 self._taken_at = time.monotonic()
-                self._hold(changes)
-                if self._held.large is not None or self._is_round_due():
-                    self._check()
-            except _Stopping:
-                self._held = Held()  # read again by whoever goes on
-            except TruecopyError as error:
-                self._failure = error  # on its way through Spark it becomes a text
+                with _one_line():
+                    self._hold(changes)
+                    if self._held.large is not None or self._is_round_due():
+                        self._check()
+            except BaseException as error:
+                # Whoever goes on reads all that is held again, from the stored position.
+                self._is_broken = True
+                self._held = Held()
+                if isinstance(error, TruecopyError):
+                    self._failure = error  # on its way through Spark it becomes a text
                 raise
 
     def _hold(self, changes: Packed) -> None:
@@ -650,6 +658,17 @@ class TooMuchPending(UsageError):
     """More is pending than may be."""
 
     exit_code = CannotFinish.exit_code
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What Spark says in eighty lines, in one."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise explain_spark(error) from error
 
 
 def _rows_inside(payload: Any) -> int:
