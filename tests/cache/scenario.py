@@ -100,9 +100,8 @@ class Scenario:
                 [
                     (0.2, invalidators[0].kill_and_restart),
                     (0.35, lambda: self._prepare(writers)),
-                    (0.45, invalidators[1].kill_and_restart),
                     (0.55, lambda: self._flip(writers)),
-                    (0.65, invalidators[0].kill_and_restart),
+                    (0.65, invalidators[1].kill_and_restart),
                     (0.75, self.bank.stop_replication),
                 ]
             )

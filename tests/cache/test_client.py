@@ -12,16 +12,19 @@ from threading import Thread
 import pytest
 
 import truecopy.client
-from tests.servers import Database, Server
+from tests.conftest import fresh_database
+from tests.servers import Database, PostgreSQL, Server
 from tests.stream.resharding import is_in, wait_until
 from tests.stream.test_binlog_servers import (
     primary_and_replica,  # noqa: F401 - a fixture
     wait_for,
 )
+from tests.stream.test_postgresql_spool import Standby, own_server  # noqa: F401 - a fixture
 from truecopy.client import Client
 from truecopy.model.errors import UsageError
 from truecopy.model.token import EventToken, parse_token
 from truecopy.stream.follow import Following
+from truecopy.stream.removal import remove
 from truecopy.stream.request import Request
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)"
@@ -41,7 +44,9 @@ def answers(
     return [row[0] for row in found.rows], found.token
 
 
-@pytest.fixture(params=["mariadb", "postgresql", "sqlite"])
+@pytest.fixture(
+    params=["mariadb", pytest.param("mysql", marks=pytest.mark.mysql), "postgresql", "sqlite"]
+)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, object]]:
     """The URL of a database with a table, and something that executes statements there."""
     if request.param == "sqlite":
@@ -50,8 +55,8 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
             connection.execute(TABLE)
             yield f"sqlite:///{file}", connection.execute
         return
-    name = "mariadb_db" if request.param == "mariadb" else "postgres_db"
-    database: Database = request.getfixturevalue(name)
+    name = "postgres" if request.param == "postgresql" else request.param
+    database: Database = request.getfixturevalue(f"{name}_db")
     database.execute(TABLE)
     yield database.url, database.execute
 
@@ -91,8 +96,6 @@ def test_an_answer_shows_everything_up_to_its_token(
             assert not client.query("SELECT 1").fresher
             assert client.query("SELECT 1").token is None
     if url.startswith("postgresql"):
-        from truecopy.stream.removal import remove
-
         remove(request)
 
 
@@ -166,6 +169,60 @@ def test_a_commit_that_nobody_sees_yet_is_not_in_the_token(
             one.execute(None, "SET GLOBAL rpl_semi_sync_master_enabled = 0")
         wait_until(lambda: client.query("SELECT 1", compare_token=logged).fresher)
         assert answers(client)[0] == [2]
+
+
+def test_a_commit_that_waits_for_a_standby_is_not_in_the_token(
+    own_server: PostgreSQL,  # noqa: F811 - the fixture above
+    tmp_path: Path,
+) -> None:
+    server = own_server.server()
+    with fresh_database(server) as db, Standby(server) as standby:
+        db.execute(TABLE)
+        request = Request(db.url, shard="s", settings={"work": str(tmp_path / "work")})
+        server.execute(None, "ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'")
+        server.execute(None, "SELECT pg_reload_conf()")
+        is_sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        wait_until(lambda: server.execute(None, is_sync) == [(1,)])
+        try:
+            with (
+                closing(db.connect()) as waiting,
+                truecopy.client.connect(db.url, shard="s") as here,
+                truecopy.client.connect(standby.url(db.name), shard="s") as there,
+                Following(request, "current", "never") as stream,
+            ):
+                answers(here)
+                waiting.execute("SET synchronous_commit = remote_apply")
+                waiting.execute("INSERT INTO t VALUES (1, 1)")
+                changes = stream.changes()
+                first = parse_token(next(changes)["token"])
+                for client in (here, there):
+                    wait_until(lambda c=client: c.query("SELECT 1", compare_token=first).fresher)  # type: ignore[misc]
+                    assert answers(client)[0] == [1]
+                standby.execute(None, "SELECT pg_wal_replay_pause()")
+                wait_until(
+                    lambda: (
+                        standby.execute(None, "SELECT pg_get_wal_replay_pause_state()")
+                        == [("paused",)]
+                    )
+                )
+                writer = Thread(target=waiting.execute, args=("INSERT INTO t VALUES (2, 2)",))
+                writer.start()
+                second = parse_token(next(changes)["token"])
+                time.sleep(0.3)  # the watcher has it, too
+                for client in (here, there):
+                    found = client.query("SELECT v FROM t", compare_token=second)
+                    assert found.rows == [[1]]
+                    assert not found.fresher
+                    assert client.query("SELECT 1", compare_token=first).fresher
+                standby.execute(None, "SELECT pg_wal_replay_resume()")
+                writer.join(20)
+                for client in (here, there):
+                    wait_until(lambda c=client: c.query("SELECT 1", compare_token=second).fresher)  # type: ignore[misc]
+                    assert answers(client)[0] == [1, 2]
+        finally:
+            server.execute(None, "ALTER SYSTEM RESET synchronous_standby_names")
+            server.execute(None, "SELECT pg_reload_conf()")
+            remove(request)
 
 
 def test_answers_are_exact_while_others_write(mariadb_db: Database) -> None:

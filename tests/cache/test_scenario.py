@@ -85,4 +85,4 @@ def test_the_same_of_a_hundred_thousand_operations(scenario: Scenario) -> None:
 
 def test_a_client_without_tokens_is_found_out(scenario: Scenario) -> None:
     scenario.reader = Careless
-    assert not scenario.run(4000).is_right
+    assert not scenario.run(2500).is_right
