@@ -183,6 +183,7 @@ def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> No
     ended = program(*command)
     assert ended.code == 0, ended.err
     assert ended.document["changes"] == 3
+    mariadb_db.execute("UPDATE orders SET n = 2 WHERE id = 4")  # behind the checkpoint
     assert values(cache, ["customer:7", "customer:8", "customer:9"]) == ["token", "token", "-"]
     refused = program(*command, "--object", "orders=x")
     assert refused.code == 2
@@ -190,5 +191,14 @@ def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> No
     unknown = program("cache", mariadb_db.url, redis_url, "--object", "nothing=n:{id}")
     assert unknown.code == 2
     assert "there is no table nothing" in unknown.err
+    here = program("cache", mariadb_db.url, "memory://", "--object", "orders=order:{id}")
+    assert here.code == 2
+    assert "the cache of one process" in here.err
+    mariadb_db.execute("FLUSH BINARY LOGS")
+    [*_, (last, *_)] = mariadb_db.execute("SHOW BINARY LOGS")
+    mariadb_db.execute(f"PURGE BINARY LOGS TO '{last}'")
+    gone = program(*command)
+    assert gone.code == 3
+    assert "clear the cache" in gone.err
     secret = redis_url.partition(":")[2].partition("@")[0].lstrip("/:")
     assert secret not in ended.out + ended.err + refused.err

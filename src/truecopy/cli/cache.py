@@ -18,6 +18,7 @@ from truecopy.cli.stream import engine_settings
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
+from truecopy.stream.log import LogGone
 from truecopy.stream.request import ENGINE_SETTINGS, Request, parse_point
 
 if TYPE_CHECKING:
@@ -114,6 +115,10 @@ def cache(
     """
     if until not in ("current", "never"):
         raise UsageError("--until is current or never")
+    if store.startswith("memory://"):
+        raise UsageError(
+            "memory:// is the cache of one process: follow the stream there, or use Redis"
+        )
     chosen = _objects(objects)
     request = Request(
         endpoint,
@@ -188,7 +193,14 @@ def _here(
     opened = open_cache(store)
     saved = Checkpoint(folder / "position") if folder else None
     point = parse_point(start, ("start", "current"))
-    with Following(request, opened, objects, point, saved) as following:
+    try:
+        opening = Following(request, opened, objects, point, saved)
+    except LogGone as error:
+        raise CannotFinish(
+            f"{error}; what changed since then cannot be invalidated: clear the cache, and start with --from current"
+            " and a new --checkpoint"
+        ) from None
+    with opening as following:
         show = _Progress()
         try:
             following.run(Event(), until_current=once, listener=show.counted)
