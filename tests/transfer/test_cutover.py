@@ -152,4 +152,7 @@ def test_what_cannot_be_cut_over_is_refused(
     Transfer(settings).run(until_caught_up=True)
     with pytest.raises(UsageError, match="table locks end with the cutover"):
         cut_over(settings, replace(HOW, lock="tables"))
+    late = cut_over(settings, replace(HOW, max_lag=0.0, max_wait=1.0))
+    assert (late.state, late.downtime_seconds) == ("rolled-back", 0.0)
+    assert "behind for 1 s" in late.reason
     assert settings_back(settings) is None
