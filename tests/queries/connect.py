@@ -1,4 +1,7 @@
-"""A Spark Connect server of its own, as another process."""
+"""A Spark Connect server of its own, as another process.
+
+It is of the installed version, or of the one whose home `TRUECOPY_SPARK_HOME` names.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    home = Path(pyspark.__file__).parent
+    home = Path(os.environ.get("TRUECOPY_SPARK_HOME") or Path(pyspark.__file__).parent)
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command += [

@@ -94,7 +94,7 @@ def kept(
         tuple(s or c.shape for s, c in zip(shapes, result.columns, strict=True)),
         (None,) * len(shapes),
     )
-    look = Look(0, 0, 0, (), {}) if definition else result.look(plan)
+    look = Look(0, 0, 0, {}) if definition else result.look(plan)
     sums, rows = ({}, 0) if definition else result.sums(plan)
     documents: tuple[dict[int, int], int] = ({}, 0)
     if not definition and any(leaf.is_document for leaf in result.leaves(plan)):
@@ -128,7 +128,7 @@ def _read(entry: dict[str, Any]) -> BankedResult:
     return BankedResult(
         entry["dialect"],
         tuple(QueryColumn(c["name"], _read_shape(c["shape"])) for c in entry["columns"]),
-        Look(look["rows"], look["exact"], look["whole"], tuple(look["counts"]), floats),
+        Look(look["rows"], look["exact"], look["whole"], floats),
         {int(i): LeafSums(**value) for i, value in entry["sums"].items()},
         entry["row_sum"],
         {int(i): total for i, total in entry["documents"].items()},

@@ -1,6 +1,6 @@
 """Checksums of a result, computed by the engine: a cheap look first, each column only on a mismatch.
 
-The look: rows, the sum of the rows' fingerprints, non-NULL values per leaf, and the sums of floats.
+The look: rows, the sum of the rows' fingerprints, and the sums of floats.
 Where fingerprints agree, every column agrees, and so does which values stand together in a row.
 """
 
@@ -23,8 +23,9 @@ Stream = Callable[[str], Iterator[Sequence[tuple[Any, ...]]]]
 
 @dataclass(frozen=True)
 class FloatSums:
-    """What is compared of floats: sums of the finite values, and how many are not finite."""
+    """What is compared of floats: how many are not NULL, sums of the finite values, and how many are not finite."""
 
+    values: int
     total: float
     magnitude: float
     nan: int
@@ -34,6 +35,7 @@ class FloatSums:
     def to_dict(self) -> dict[str, object]:
         """As JSON has it."""
         return {
+            "values": self.values,
             "sum": self.total,
             "sum_abs": self.magnitude,
             "nan": self.nan,
@@ -49,21 +51,23 @@ class Look:
     Attributes:
         exact: Sum of the fingerprints of the leaves that are compared exactly.
         whole: Likewise with the exact bits of floats; the same where there are none.
-        counts: Values that are not NULL, by leaf.
         floats: Sums of each leaf that is a float.
     """
 
     rows: int
     exact: int
     whole: int
-    counts: tuple[int, ...]
     floats: Mapping[int, FloatSums]
 
 
 @dataclass(frozen=True)
 class LeafSums:
-    """Sums of the hashes of one leaf's texts: as they are, with sorted lists, with fewer digits."""
+    """Of one leaf: values that are not NULL, and sums of the hashes of their texts.
 
+    Texts are taken as they are, with sorted lists, and with fewer digits.
+    """
+
+    values: int
     text: int
     sorted: int | None = None
     rounded: int | None = None
@@ -85,41 +89,43 @@ def look(
     values = {"x": own or exact_hash(texts, leaves)}
     if numbers:
         values["w"] = own or _whole_hash(texts, leaves)
-    values |= {
-        f"b{i}": f"CASE WHEN {leaf.base} IS NULL THEN NULL ELSE 1 END"
-        for i, leaf in enumerate(leaves)
-    }
     values |= {f"f{i}": number for i, number in enumerate(numbers)}
     wanted = ["COUNT(*)", texts.total("x"), texts.total("w") if numbers else "0"]
-    wanted += [f"COUNT(b{i})" for i in range(len(leaves))]
     wanted += [each for i in range(len(numbers)) for each in float_sums(texts, f"f{i}")]
     found = _aggregated(fetch, texts, values, wanted, columns, query)
     rows, exact, whole = (int(value) for value in found[:3])
-    counts = tuple(int(value) for value in found[3 : 3 + len(leaves)])
-    rest = iter(found[3 + len(leaves) :])
+    rest = iter(found[3:])
     floats = {
-        at: _read_floats([next(rest) for _ in range(5)])
+        at: _read_floats([next(rest) for _ in range(6)])
         for at, leaf in enumerate(leaves)
         if leaf.number
     }
-    return Look(rows, exact, whole if numbers else exact, counts, floats)
+    return Look(rows, exact, whole if numbers else exact, floats)
 
 
 def leaf_sums(
     fetch: Fetch, texts: Texts, leaves: Sequence[Leaf], columns: Sequence[QueryColumn], query: str
 ) -> tuple[dict[int, LeafSums], int]:
-    """The sums of each leaf that is compared exactly, and of rows with sorted lists, by one statement."""
+    """The sums of each leaf that is compared exactly, and of rows with sorted lists, by one statement.
+
+    Values are counted here and not at the first look: where fingerprints agree, so does what is NULL.
+    """
     exact = [(at, leaf) for at, leaf in enumerate(leaves) if not leaf.number]
     values = {"x": exact_hash(texts, leaves, unordered=True)}
     for at, leaf in exact:
         for name, text in (("t", leaf.text), ("s", leaf.sorted), ("r", leaf.rounded)):
             if text is not None:
                 values[f"{name}{at}"] = texts.hash60(text)
-    wanted = [texts.total(name) for name in values]
+    hashes = list(values)
+    values |= {
+        f"b{at}": f"CASE WHEN {leaf.base} IS NULL THEN NULL ELSE 1 END" for at, leaf in exact
+    }
+    wanted = [texts.total(name) for name in hashes] + [f"COUNT(b{at})" for at, _ in exact]
     found = _aggregated(fetch, texts, values, wanted, columns, query)
     sums = dict(zip(values, (int(value) for value in found), strict=True))
     return {
-        at: LeafSums(sums[f"t{at}"], sums.get(f"s{at}"), sums.get(f"r{at}")) for at, _ in exact
+        at: LeafSums(sums[f"b{at}"], sums[f"t{at}"], sums.get(f"s{at}"), sums.get(f"r{at}"))
+        for at, _ in exact
     }, sums["x"]
 
 
@@ -175,10 +181,11 @@ def exact_hash(
 
 
 def float_sums(texts: Texts, x: str) -> list[str]:
-    """Five aggregates: the sum and the magnitude of finite values, and counts of the others."""
+    """Six aggregates: how many are not NULL, the sum and the magnitude of finite values, and counts of the others."""
     nan, infinite, minus = texts.special(x)
     finite = f"CASE WHEN {nan} OR {infinite} OR {minus} THEN NULL ELSE {x} END"
     return [
+        f"COUNT({x})",
         f"SUM({finite})",
         f"SUM(ABS({finite}))",
         *(f"COUNT(CASE WHEN {condition} THEN 1 END)" for condition in (nan, infinite, minus)),
@@ -191,9 +198,9 @@ def read_sum(value: object) -> float:
 
 
 def _read_floats(values: Sequence[object]) -> FloatSums:
-    total, magnitude, *counts = values
+    there, total, magnitude, *counts = values
     nan, infinite, minus = (int(str(count)) for count in counts)
-    return FloatSums(read_sum(total), read_sum(magnitude), nan, infinite, minus)
+    return FloatSums(int(str(there)), read_sum(total), read_sum(magnitude), nan, infinite, minus)
 
 
 def _whole_hash(texts: Texts, leaves: Sequence[Leaf]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -153,22 +153,25 @@ def _judge(
             _verdict(leaf, at, "", "", looks) for at, leaf in enumerate(leaves)
         )
     wrong = {at: (judge_floats(one, other, at, settings), "") for at in one.floats}
+    sums: dict[int, LeafSums] = {}
+    other_sums: dict[int, LeafSums] = {}
     rows_agree = one.exact == other.exact
     if not rows_agree:
         (sums, rows), (other_sums, other_rows) = _both(control, test, lambda side: side.sums(plan))
-        for at in sums:
-            counts = (one.counts[at], other.counts[at])
-            wrong[at] = judge_leaf(leaves[at], sums[at], other_sums[at], counts)
         if rows != other_rows and any(leaf.is_document for leaf in leaves):
             (documents, rows), (other_documents, other_rows) = _both(
                 control, test, lambda side: side.documents(plan)
             )
-            for at in documents:
-                texts = (LeafSums(documents[at]), LeafSums(other_documents[at]))
-                wrong[at] = judge_leaf(leaves[at], *texts, (one.counts[at], other.counts[at]))
+            sums = sums | {at: LeafSums(sums[at].values, documents[at]) for at in documents}
+            other_sums = other_sums | {
+                at: LeafSums(other_sums[at].values, other_documents[at]) for at in other_documents
+            }
+        for at in sums:
+            wrong[at] = judge_leaf(leaves[at], sums[at], other_sums[at])
         rows_agree = rows == other_rows
     columns = [
-        _verdict(leaf, at, *wrong.get(at, ("", "")), looks) for at, leaf in enumerate(leaves)
+        _verdict(leaf, at, *wrong.get(at, ("", "")), looks, (sums, other_sums))
+        for at, leaf in enumerate(leaves)
     ]
     if not all(column.match for column in columns):
         return Match.COLUMN_MISMATCH, tuple(columns)
@@ -193,14 +196,17 @@ def _moved(control: Result, test: Result, plan: Plan, rows: int, settings: Setti
 
 
 def _verdict(
-    leaf: Leaf, at: int, reason: str, cause: str, looks: tuple[Look, Look]
+    leaf: Leaf,
+    at: int,
+    reason: str,
+    cause: str,
+    looks: tuple[Look, Look],
+    sums: tuple[Mapping[int, LeafSums], Mapping[int, LeafSums]] = ({}, {}),
 ) -> ColumnVerdict:
-    sides = []
-    for look in looks:
-        shown: dict[str, Any] = {"values": look.counts[at]}
-        if at in look.floats:
-            shown |= look.floats[at].to_dict()
-        sides.append(shown)
+    sides: list[dict[str, Any]] = []
+    for look, exact in zip(looks, sums, strict=True):
+        shown: dict[str, Any] = {"values": exact[at].values} if at in exact else {}
+        sides.append(look.floats[at].to_dict() if at in look.floats else shown)
     return ColumnVerdict(leaf.label, not reason, reason, cause, sides[0], sides[1])
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from truecopy.queries.checksums import FloatSums, exact_hash, read_sum
+from truecopy.queries.checksums import exact_hash, read_sum
 from truecopy.queries.leaves import Leaf, inner_select
 from truecopy.queries.pairing import Pairing, Place, Row
 from truecopy.queries.results import LiveResult, Plan
@@ -44,7 +44,7 @@ def moved_floats(
             continue
         for place, at in enumerate(floats):
             a, b = sums[place], others[1][place]
-            bound = rounding(count, FloatSums(*a, 0, 0, 0), FloatSums(*b, 0, 0, 0))
+            bound = rounding(count, a[1], b[1])
             if not close(a[0], b[0], settings, bound) or not close(a[1], b[1], settings):
                 moved.add(at)
     return moved

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from truecopy.model.shape import QueryColumn, shape_name
-from truecopy.queries.checksums import FloatSums, LeafSums, Look
+from truecopy.queries.checksums import LeafSums, Look
 from truecopy.queries.leaves import Leaf
 from truecopy.queries.settings import Settings
 
@@ -107,8 +107,8 @@ def judge_schema(
 def judge_floats(control: Look, test: Look, at: int, settings: Settings) -> str:
     """What is wrong with a float; empty where nothing is."""
     one, other = control.floats[at], test.floats[at]
-    if control.counts[at] != test.counts[at]:
-        return f"values that are not NULL: {control.counts[at]} → {test.counts[at]}"
+    if one.values != other.values:
+        return f"values that are not NULL: {one.values} → {other.values}"
     for name, a, b in (
         ("NaN", one.nan, other.nan),
         ("infinity", one.infinite, other.infinite),
@@ -118,14 +118,16 @@ def judge_floats(control: Look, test: Look, at: int, settings: Settings) -> str:
             return f"{name}: {a} → {b} times"
     if not close(one.magnitude, other.magnitude, settings):
         return f"sum of magnitudes: {one.magnitude!r} → {other.magnitude!r}"
-    if not close(one.total, other.total, settings, rounding(control.rows, one, other)):
+    if not close(
+        one.total, other.total, settings, rounding(control.rows, one.magnitude, other.magnitude)
+    ):
         return f"sum: {one.total!r} → {other.total!r}"
     return ""
 
 
-def rounding(rows: int, *sums: FloatSums) -> float:
+def rounding(rows: int, *magnitudes: float) -> float:
     """How far two sums of so many values may be apart by the order of the additions alone."""
-    return max(rows, 1) * 2**-52 * max(each.magnitude for each in sums)
+    return max(rows, 1) * 2**-52 * max(magnitudes)
 
 
 _CAVEATS = {
@@ -134,12 +136,10 @@ _CAVEATS = {
 }
 
 
-def judge_leaf(
-    leaf: Leaf, control: LeafSums, test: LeafSums, counts: tuple[int, int]
-) -> tuple[str, str]:
+def judge_leaf(leaf: Leaf, control: LeafSums, test: LeafSums) -> tuple[str, str]:
     """What is wrong with a leaf that is compared exactly, and a word for the cause; both empty if nothing."""
-    if counts[0] != counts[1]:
-        return f"values that are not NULL: {counts[0]} → {counts[1]}", ""
+    if control.values != test.values:
+        return f"values that are not NULL: {control.values} → {test.values}", ""
     if control.text == test.text:
         return "", ""
     if leaf.sorted is not None and control.sorted == test.sorted:

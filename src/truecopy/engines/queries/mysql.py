@@ -86,6 +86,10 @@ class MySQLTexts(Texts):
     def hash60(self, text: str) -> str:
         return self._dialect.hash60(text)
 
+    def row_hash(self, texts: Sequence[str], free: Sequence[bool]) -> str:
+        # CONCAT makes texts of what it gets; casts before it cost as much as the hash does.
+        return super().row_hash([_uncast(text) for text in texts], free)
+
     def special(self, x: str) -> tuple[str, str, str]:  # noqa: ARG002 - none of them
         """There are no such numbers here."""
         return "FALSE", "FALSE", "FALSE"
@@ -203,6 +207,11 @@ class MySQLQueries(QuerySession):
         with self._connection.cursor() as cursor:
             cursor.execute(sql, values)
             return list(cursor.fetchall()), [field[0] for field in cursor.description or ()]
+
+
+def _uncast(text: str) -> str:
+    """What `scalar` cast."""
+    return text.removeprefix("CAST(").removesuffix(" AS CHAR)")
 
 
 def _number_or_text(value: str) -> object:

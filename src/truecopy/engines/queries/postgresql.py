@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -222,7 +223,9 @@ class PostgreSQLQueries(QuerySession):
             "SELECT 1 FROM pg_namespace WHERE nspname = %s", (self.scratch[0],)
         )
         if not found.fetchall():
-            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.scratch[0])}")
+            # Two connections may make it at once, of which one fails in spite of `IF NOT EXISTS`.
+            with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
+                self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.scratch[0])}")
 
     def use(self, catalog: str | None, schema: str | None) -> None:  # noqa: ARG002 - a connection is of one
         if schema:
