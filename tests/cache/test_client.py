@@ -300,6 +300,30 @@ def test_a_query_that_spans_shards_has_no_token(
         assert client.query("SELECT 1", include_token=True).token is not None
 
 
+def test_why_there_are_no_tokens_is_told(mariadb_db: Database, tmp_path: Path) -> None:
+    mariadb_db.execute(TABLE)
+    user = f"reader_{mariadb_db.name}"
+    mariadb_db.execute(
+        f"CREATE USER {user} IDENTIFIED BY 'pw'; GRANT SELECT ON {mariadb_db.name}.* TO {user}"
+    )
+    server = mariadb_db.server
+    url = f"mariadb://{user}:pw@{server.host}:{server.port}/{mariadb_db.name}"
+    try:
+        with truecopy.client.connect(url) as client:
+            found = client.query("SELECT COUNT(*) FROM t", include_token=True)
+            assert (found.rows, found.token) == ([[0]], None)
+            (line,) = client.problems()
+            assert user in line
+    finally:
+        mariadb_db.execute(f"DROP USER {user}")
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(TABLE)
+    with truecopy.client.connect(f"sqlite:///{file}") as client:
+        assert client.query("SELECT COUNT(*) FROM t", include_token=True).token is None
+        assert "has no change log" in client.problems()[0]
+
+
 def test_a_token_query_only_reads(mariadb_db: Database) -> None:
     mariadb_db.execute(TABLE)
     with truecopy.client.connect(mariadb_db.url) as client:

@@ -69,7 +69,7 @@ class Sight:
 
 
 class BinlogWatcher:
-    """Follows a log from now on, in a thread of its own, until it is closed.
+    """Follows a log from now on, in a thread of its own, until it is closed; `problem` says why it cannot.
 
     What it knows before the first transaction comes is a visibility point: its position, without a time. After
     the connection was lost it starts anew from such a point, since a server that crashed may have lost the end of
@@ -83,6 +83,7 @@ class BinlogWatcher:
         self._logged: list[Logged] = []
         self._reached: Order = (0, 0)
         self._shown: Logged | None = None
+        self.problem = ""
         self._closed = False
         self._pieces: Pieces | None = None
         self._thread = threading.Thread(target=self._run, name="binlog-watcher", daemon=True)
@@ -158,8 +159,9 @@ class BinlogWatcher:
         while not self._closed:
             try:
                 self._follow()
-            except (TruecopyError, ValueError, LookupError, struct.error):
-                pass  # a server that cannot be watched gives no tokens, and goes on answering
+            except (TruecopyError, ValueError, LookupError, struct.error) as error:
+                # A server that cannot be watched gives no tokens, and goes on answering.
+                self.problem = str(error)
             finally:
                 with self._news:
                     self._logged, self._reached, self._shown = [], (0, 0), None
@@ -210,6 +212,7 @@ class BinlogWatcher:
             if walked.file:
                 self._reached = file_number(walked.file), walked.offset
             self._reached = max(self._reached, self._logged[-1].order)
+            self.problem = ""
             self._news.notify_all()
 
     def _watch(self, walked: Walk, fresh: list[Logged]) -> None:

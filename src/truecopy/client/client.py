@@ -92,6 +92,12 @@ class Client:
         fresher = found in (Comparison.NEWER, Comparison.SAME)
         return Answer(answer.columns, answer.rows, answer.token, answer.bound, fresher)
 
+    def problems(self) -> list[str]:
+        """Why answers have no tokens: a line for each server that was asked for some and cannot give them."""
+        with self._lock:
+            servers = list(self._servers.values())
+        return [line for server in servers if (line := server.problem())]
+
     def serves(self, shard: str) -> bool:
         """Whether a shard serves, as the keyspace file says now."""
         with self._lock:

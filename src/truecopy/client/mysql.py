@@ -58,6 +58,9 @@ class MySQLServer:
             self._log.close()
             self._server.close()
 
+    def problem(self) -> str:
+        return self._watcher.problem if self._watcher is not None else ""
+
     def query(self, sql: str, values: Sequence[object]) -> Answer:
         with self._connections.one() as connection:
             return self._run(connection, sql, values)
@@ -78,7 +81,7 @@ class MySQLServer:
     ) -> Answer:
         try:
             place = self._open_snapshot(connection)
-            sight = watcher.at(place, _WATCHER_SECONDS)
+            sight = watcher.at(place, _WATCHER_SECONDS) if place else Sight()
             if sight.settled is not None and not self._waits(connection):
                 # Nobody waits, so a snapshot that is opened now shows it, if nothing else has come.
                 self._run(connection, "ROLLBACK")
@@ -90,15 +93,21 @@ class MySQLServer:
             answer = self._run(connection, sql, values)
         finally:
             self._run(connection, "ROLLBACK")
+        return self._answer(answer, watcher, sight)
+
+    def _answer(self, answer: Answer, watcher: BinlogWatcher, sight: Sight) -> Answer:
+        if sight.token is None:
+            return answer
         bound = sight.token if sight.is_exact else self._bound(watcher)
         return Answer(answer.columns, answer.rows, sight.token, bound)
 
-    def _open_snapshot(self, connection: Any) -> Order:
-        """Where it is in the log."""
+    def _open_snapshot(self, connection: Any) -> Order | None:
+        """Where it is in the log; None on a server that writes none."""
         self._run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self._run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         place = {name.lower(): value for name, value in self._run(connection, _SNAPSHOT).rows}
-        return file_number(place["binlog_snapshot_file"]), int(place["binlog_snapshot_position"])
+        file = place.get("binlog_snapshot_file")
+        return (file_number(file), int(place["binlog_snapshot_position"])) if file else None
 
     def _waits(self, connection: Any) -> bool:
         return any(int(count) for _, count in self._run(connection, _WAITING).rows)
@@ -115,9 +124,7 @@ class MySQLServer:
         ((executed,),) = self._run(connection, "SELECT @@global.gtid_executed").rows
         token = watcher.within(parse_position(str(executed)))
         answer = self._run(connection, sql, values)
-        return Answer(
-            answer.columns, answer.rows, token, self._bound(watcher) if token is not None else None
-        )
+        return self._answer(answer, watcher, Sight(token))
 
     def _watching(self) -> BinlogWatcher:
         with self._lock:

@@ -55,6 +55,9 @@ class PostgreSQLServer:
                 self._watcher.close()
                 self._watcher = None
 
+    def problem(self) -> str:
+        return self._watcher.problem if self._watcher is not None else ""
+
     def query(self, sql: str, values: Sequence[object]) -> Answer:
         with self._connections.one() as connection:
             return self._run(connection, sql, values)

@@ -28,6 +28,10 @@ class AnsweringServer(Protocol):
         """
         ...
 
+    def problem(self) -> str:
+        """Why its answers have no tokens, though they were asked for; empty when all is well."""
+        ...
+
     def end(self) -> Position:
         """The end of its log now: contains everything that this server ever showed or gave to a stream."""
         ...

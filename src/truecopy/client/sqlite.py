@@ -28,6 +28,11 @@ class SQLiteServer:
     def close(self) -> None:
         self._connections.close()
 
+    def problem(self) -> str:
+        with self._connections.one() as connection:
+            there = self._last(connection) is not None
+        return "" if there else f"{self._endpoint} has no change log: start a stream of it first"
+
     def query(self, sql: str, values: Sequence[object]) -> Answer:
         with self._connections.one() as connection:
             return self._run(connection, sql, values)
@@ -46,7 +51,7 @@ class SQLiteServer:
         with self._connections.one() as connection:
             found = self._last(connection)
         if found is None:
-            raise CannotFinish(f"{self._endpoint} has no change log: start a stream of it first")
+            raise CannotFinish(self.problem())
         return found.position
 
     def _last(self, connection: sqlite3.Connection) -> EventToken | None:

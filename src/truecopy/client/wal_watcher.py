@@ -60,7 +60,7 @@ class _TemporaryStream(Replication):
 
 
 class WalWatcher:
-    """Follows a log from now on, in a thread of its own, until it is closed."""
+    """Follows a log from now on, in a thread of its own, until it is closed; `problem` says why it cannot."""
 
     def __init__(self, endpoint: Endpoint, shard: str) -> None:
         self._endpoint = endpoint
@@ -68,6 +68,7 @@ class WalWatcher:
         self._news = threading.Condition()
         self._decoded: list[Decoded] = []
         self._passed = 0
+        self.problem = ""
         self._closed = False
         self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="wal-watcher", daemon=True)
@@ -112,8 +113,9 @@ class WalWatcher:
         while not self._closed:
             try:
                 self._follow()
-            except (TruecopyError, Refused, psycopg.Error):
-                pass  # a server that cannot be watched gives no tokens, and goes on answering
+            except (TruecopyError, Refused, psycopg.Error) as error:
+                # A server that cannot be watched gives no tokens, and goes on answering.
+                self.problem = " ".join(str(error).split())
             finally:
                 with self._news:
                     self._decoded, self._passed = [], 0
@@ -158,4 +160,5 @@ class WalWatcher:
             fresh.clear()
             del self._decoded[:-_KEPT]
             self._passed = passed
+            self.problem = ""
             self._news.notify_all()
