@@ -139,7 +139,8 @@ class DuckDBQueries(QuerySession):
         if not isinstance(error, duckdb.Error):
             return None
         kind = next((kind for cause, kind in _KINDS if isinstance(error, cause)), Kind.OTHER)
-        return failed(kind, f"{self.endpoint}: {error}", type(error).__name__)
+        said = str(error).partition("\n\nLINE ")[0]
+        return failed(kind, f"{self.endpoint}: {said}", type(error).__name__)
 
     def scratch_tables(self, prefix: str) -> list[str]:
         found = self._connection.execute(
