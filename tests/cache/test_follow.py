@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import truecopy.client
 from tests.program import truecopy as program
 from tests.servers import Database
-from tests.stream.resharding import wait_until
+from tests.stream.resharding import is_in, wait_until
 from truecopy.cache.entry import unpack
 from truecopy.cache.follow import Checkpoint, Following
 from truecopy.cache.invalidation import ENTRY
@@ -20,6 +20,7 @@ from truecopy.cache.objects import Objects
 from truecopy.cache.readthrough import ReadThrough
 from truecopy.cache.spark import invalidate_by_spark
 from truecopy.cache.store import Cache, InProcess, open_cache
+from truecopy.model.keyspace import parse_key_range
 from truecopy.stream.removal import remove
 from truecopy.stream.request import Request
 
@@ -98,6 +99,43 @@ def test_composite_objects_go_with_any_of_their_rows(mariadb_db: Database) -> No
         mariadb_db.execute("UPDATE orders SET customer = 8")
         following.run(until_current=True)
         assert values(cache, keys) == ["-", "token", "token", "-"]
+
+
+def test_a_key_range_of_a_keyspace(
+    mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "keyspace: shop\nshards:\n"
+        f'  "-80": {{servers: ["{mariadb_db.url}"]}}\n'
+        f'  "80-": {{servers: ["{second_mariadb_db.url}"]}}\n'
+        "sharding: {orders: {column: id, function: hash}}\n"
+    )
+    for database in (mariadb_db, second_mariadb_db):
+        database.execute(ORDERS)
+    ranges = ("-40", "40-80", "80-")
+    caches = [InProcess() for _ in ranges]
+    with ExitStack() as stack:
+        work = [
+            stack.enter_context(
+                Following(
+                    Request(str(file), key_range=parse_key_range(one), keys_only=True),
+                    cache,
+                    OBJECTS,
+                    "current",
+                )
+            )
+            for one, cache in zip(ranges, caches, strict=True)
+        ]
+        for row in range(40):
+            database = mariadb_db if is_in("-80", row) else second_mariadb_db
+            database.execute(f"INSERT INTO orders VALUES ({row}, 7, 1)")
+        for following in work:
+            following.run(until_current=True)
+    for one, cache in zip(ranges, caches, strict=True):
+        expected = ["token" if is_in(one, row) else "-" for row in range(40)]
+        assert values(cache, [f"order:{row}" for row in range(40)]) == expected
+    assert sum(following.counts.stored for following in work) == 40
 
 
 def test_on_postgresql(postgres_db: Database, tmp_path: Path) -> None:
