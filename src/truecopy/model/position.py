@@ -228,7 +228,9 @@ def distance(a: Position, b: Position) -> int | None:
             return b.lsn - a.lsn
         case SequencePosition(), SequencePosition():
             return b.number - a.number
-        case (FilePosition(), FilePosition()) | (EventPosition(), EventPosition()):
+        case FilePosition(), FilePosition():
+            return b.offset - a.offset if a.file == b.file else None
+        case EventPosition(), EventPosition():
             return b.offset - a.offset if a.file == b.file else None
     return None
 
