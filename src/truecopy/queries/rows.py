@@ -25,7 +25,10 @@ MOST_BUCKETS = 4096
 KEY_CANDIDATES = 8
 SPREAD = 500
 """How many times the rows that are compared here Spark gets at once."""
-_NONE = (0, 0)
+_NONE = (0, 0, 0)
+
+Digest = tuple[int, int, int]
+"""Of a bucket: its different rows, all its rows, and the sum of their fingerprints."""
 
 
 def moved_floats(
@@ -86,10 +89,8 @@ def differing_rows(
     return found
 
 
-def _waves(
-    digests: Sequence[Mapping[int, tuple[int, int]]], rows: int
-) -> Iterator[tuple[list[int], int]]:
-    """Buckets that differ, with how many rows they hold: few at first, many where those tell too little."""
+def _waves(digests: Sequence[Mapping[int, Digest]], rows: int) -> Iterator[tuple[list[int], int]]:
+    """Buckets that differ, with how many different rows they hold: few at first, many where those tell too little."""
     one, other = digests
     sizes = {
         bucket: max(one.get(bucket, _NONE)[0], other.get(bucket, _NONE)[0])
@@ -131,17 +132,15 @@ def _key(
     return sorted(unique)[:1]
 
 
-def _digests(
-    side: LiveResult, plan: Plan, key: Sequence[int], buckets: int
-) -> dict[int, tuple[int, int]]:
+def _digests(side: LiveResult, plan: Plan, key: Sequence[int], buckets: int) -> dict[int, Digest]:
     texts, leaves = side.texts, side.leaves(plan)
     bucket = texts.bucket("h", buckets)
     hashes = f"{_placed(side, leaves, key)} AS h, {_whole(side, leaves)} AS r"
     rows = side.fetch(
-        f"SELECT {bucket}, COUNT(*), {texts.total('r')} FROM"
+        f"SELECT {bucket}, COUNT(DISTINCT r), COUNT(*), {texts.total('r')} FROM"
         f" (SELECT {hashes} FROM {_inner(side)}) AS b GROUP BY {bucket}"
     )
-    return {int(number): (int(count), int(total)) for number, count, total in rows}
+    return {int(number): (int(each), int(count), int(total)) for number, each, count, total in rows}
 
 
 def _float_buckets(
