@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from tests.program import start, truecopy
 from tests.servers import Database
 from tests.validate.watching import wait_for
+from truecopy.metastore.validations import Validations
+from truecopy.transfer.continuous.standing import read_validation
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -61,13 +64,24 @@ def errors(file: Path, *more: str) -> list[dict[str, Any]]:
     return found
 
 
-def begin(file: Path) -> None:
+def told(task: str) -> dict[str, Any]:
+    """The same without a process of its own, for those who wait."""
+    return read_validation(task).plain() if Validations().find(task) else {"state": "none"}
+
+
+def ended(process: subprocess.Popen[str]) -> int:
+    """Waits for a process; its exit code."""
+    process.communicate(timeout=120)
+    return process.returncode
+
+
+def begin(file: Path, task: str) -> None:
     """Starts a validation from now on, and stops it again."""
     process = start("validate", "start", str(file))
-    wait_for(lambda: truecopy("validate", "status", str(file)).code == 0, 120)
+    wait_for(lambda: told(task)["state"] == "running", 180)
     ended = truecopy("validate", "stop", str(file))
     assert ended.code == 0, ended.err
-    assert process.wait(60) == 0
+    assert ended(process) == 0
 
 
 def test_the_life_of_a_validation(
@@ -75,16 +89,16 @@ def test_the_life_of_a_validation(
 ) -> None:
     unknown = truecopy("validate", "status", str(file))
     assert (unknown.code, unknown.err.count("\n")) == (2, 1)
-    begin(file)
+    begin(file, task)
     assert status(file)["state"] == "stopped"
     spoiled(mariadb_db, second_mariadb_db, file)
     process = start("validate", "start", str(file), "--metrics-port", "0", "--json")
-    wait_for(lambda: status(file)["errors"]["new"] == 30, 180)
-    told = status(file)
-    assert told["state"] == "running"
-    assert told["processed"] == {"insert": 0, "update": 50, "delete": 10}
-    assert told["pending"] == {"insert": 0, "update": 0, "delete": 0}
-    assert told["tables"] == {f"{mariadb_db.name}.items": {"stage": "running", "message": ""}}
+    wait_for(lambda: told(task)["errors"]["new"] == 30, 180)
+    shown = status(file)
+    assert shown["state"] == "running"
+    assert shown["processed"] == {"insert": 0, "update": 50, "delete": 10}
+    assert shown["pending"] == {"insert": 0, "update": 0, "delete": 0}
+    assert shown["tables"] == {f"{mariadb_db.name}.items": {"stage": "running", "message": ""}}
     listed = truecopy("validate", "errors", str(file), "--json")
     assert listed.code == 1
     wrong = next(e for e in json.loads(listed.out) if e["key"] == {"id": "10"})
@@ -116,15 +130,15 @@ def test_the_life_of_a_validation(
     assert truecopy("validate", "repair", str(file), "-o", str(script)).code == 0
     assert script.read_text().count("items") >= 27
     assert truecopy("validate", "repair", str(file), "--all", "--apply").code == 0
-    wait_for(lambda: status(file)["errors"]["new"] == 0, 120)
-    wait_for(lambda: status(file)["errors"]["ignored"] == 0, 120)
+    wait_for(lambda: told(task)["errors"]["new"] == 0, 120)
+    wait_for(lambda: told(task)["errors"]["ignored"] == 0, 120)
     assert status(file)["errors"]["resolved"] == 29
     assert truecopy("validate", "errors", str(file), "--json").code == 0
 
     assert truecopy("delete", str(file)).code != 0  # nobody answers
     assert status(file)["state"] == "running"
     assert truecopy("delete", str(file), "--yes").code == 0
-    process.wait(60)
+    ended(process)
     assert truecopy("validate", "status", str(file)).code == 2
     lines = second_mariadb_db.execute("SELECT COUNT(*) FROM truecopy_task WHERE task = %s", (task,))
     assert lines == [(0,)]
@@ -134,26 +148,26 @@ def test_the_life_of_a_validation(
     "kills", [3, pytest.param(20, marks=pytest.mark.slow)], ids=["a few times", "20 times"]
 )
 def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
-    mariadb_db: Database, second_mariadb_db: Database, file: Path, kills: int
+    mariadb_db: Database, second_mariadb_db: Database, file: Path, task: str, kills: int
 ) -> None:
-    begin(file)
+    begin(file, task)
     spoiled(mariadb_db, second_mariadb_db, file)
     chance = random.Random(7)
     for _ in range(kills):
         process = start("validate", "start", str(file))
         # Most of the time goes into starting: the instants are spread over the checks, too.
-        wait_for(lambda: status(file)["state"] == "running", 120)
+        wait_for(lambda: told(task)["state"] == "running", 120)
         time.sleep(chance.uniform(0, 12))
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        ended(process)
         before = {tuple(e["key"].items()): e["first_failed_at"] for e in errors(file)}
         assert len(before) == len(errors(file))
         mariadb_db.execute("UPDATE items SET name = CONCAT(name, '!') WHERE id BETWEEN 20 AND 29")
         assert truecopy("run", str(file), "--until-caught-up").code == 0
         second_mariadb_db.execute("UPDATE items SET name = 'wrong' WHERE id BETWEEN 20 AND 29")
     process = start("validate", "start", str(file))
-    wait_for(lambda: status(file)["errors"]["new"] >= 40, 180)
-    wait_for(lambda: sum(status(file)["pending"].values()) == 0, 60)
+    wait_for(lambda: told(task)["errors"]["new"] >= 40, 180)
+    wait_for(lambda: sum(told(task)["pending"].values()) == 0, 120)
     found = errors(file)
     assert len(found) == 40
     assert {int(e["key"]["id"]) for e in found} == {*range(30), *range(50, 60)}
@@ -187,28 +201,28 @@ verify:
     refused = truecopy("run", str(file))
     assert refused.code == 2
     assert "validate-only" in refused.err
-    begin(file)
+    begin(file, task)
     mariadb_db.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
     second_mariadb_db.execute("INSERT INTO t VALUES (1, 1)")
     process = start("validate", "start", str(file))
-    wait_for(lambda: status(file)["errors"]["new"] == 1, 120)
+    wait_for(lambda: told(task)["errors"]["new"] == 1, 120)
     assert errors(file)[0]["kind"] == "missing"
     assert status(file)["applied_by"] == "lag"
     second_mariadb_db.execute("INSERT INTO t VALUES (2, 2)")
     assert truecopy("validate", "recheck", str(file), "--all").code == 0
-    wait_for(lambda: status(file)["errors"] == {"new": 0, "ignored": 0, "resolved": 1}, 60)
+    wait_for(lambda: told(task)["errors"] == {"new": 0, "ignored": 0, "resolved": 1}, 60)
     assert second_mariadb_db.execute("SHOW TABLES") == [("t",)]
     truecopy("validate", "stop", str(file))
-    assert process.wait(60) == 0
+    assert ended(process) == 0
 
 
 def test_it_runs_with_the_task_that_asks_for_it(
-    mariadb_db: Database, second_mariadb_db: Database, file: Path
+    mariadb_db: Database, second_mariadb_db: Database, file: Path, task: str
 ) -> None:
     process = start("run", str(file))
-    wait_for(lambda: truecopy("validate", "status", str(file)).code == 0, 180)
+    wait_for(lambda: told(task)["state"] == "running", 180)
     mariadb_db.execute("UPDATE items SET name = 'changed' WHERE id < 20")
-    wait_for(lambda: status(file)["processed"]["update"] == 20, 180)
+    wait_for(lambda: told(task)["processed"]["update"] == 20, 180)
     assert status(file)["errors"] == {"new": 0, "ignored": 0, "resolved": 0}
     assert truecopy("validate", "stop", str(file)).code == 0
     mariadb_db.execute("UPDATE items SET name = 'again' WHERE id < 20")
