@@ -119,19 +119,5 @@ def test_times_and_what_cannot_be(
         restore(log, "item", "2999-01-01T00:00:00Z", target, name="late")
     with pytest.raises(UsageError, match="there are item"):
         restore(log, "nothing", "current", target)
-    early_by_time = program(
-        *(
-            "changelog",
-            "restore",
-            str(log),
-            "--table",
-            "item",
-            "--at",
-            "2020-01-01",
-            "--to",
-            target,
-            "--as",
-            "x",
-        )
-    )
-    assert early_by_time.code == 2
+    with pytest.raises(UsageError, match="before its base was complete"):
+        restore(log, "item", "2020-01-01", target, name="by_time")

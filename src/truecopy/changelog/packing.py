@@ -248,7 +248,9 @@ class Settling:
         packed = packed.combine_chunks()
         keys = codes_of_keys(packed.column("key"))
         eras = packed.column("era").to_numpy()
-        pairs = np.unique(keys * (int(eras.max()) + 1) + eras, return_inverse=True)[1]
+        pairs = keys
+        if len(self.ancestors) > 1:
+            pairs = np.unique(keys * (int(eras.max()) + 1) + eras, return_inverse=True)[1]
         times = [packed.column(name).to_numpy() for name in ("seq", "commit_order", "batch")]
         order = np.lexsort(times)
         last = np.zeros(int(pairs.max()) + 1, np.int64)
@@ -331,6 +333,9 @@ def codes_of_keys(keys: pa.ChunkedArray) -> Any:
     for place in range(width):
         column = pc.dictionary_encode(pc.list_element(whole, place), null_encoding="encode")
         numbers = np.asarray(column.indices, np.int64)
+        if not place:
+            codes = numbers
+            continue
         codes = codes * (int(numbers.max(initial=0)) + 1) + numbers
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
     return codes
