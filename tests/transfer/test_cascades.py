@@ -80,6 +80,8 @@ def test_every_way_in_which_foreign_keys_act(
     assert_equal(mariadb_db, second_mariadb_db)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("consistency", ["row", "transaction"])
 def test_under_load_until_the_cutover(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, consistency: str

@@ -134,7 +134,7 @@ def test_cascades_by_the_target(
     tied = [f.table for f in report.findings if "out of one snapshot" in f.message]
     assert sorted(tied) == [f"{mariadb_db.name}.{name}" for name in ("children", "parents")]
     for target, more, said in (
-        (second_mariadb_db, {"tables": ("children",)}, "which the task leaves behind"),
+        (second_mariadb_db, {"tables": ("children",)}, "its rows go or change with"),
         (second_mariadb_db, {"delivery": "at-most-once"}, "rows may be missing"),
         (postgres_db, {}, "cannot cascade as the source does"),
     ):
