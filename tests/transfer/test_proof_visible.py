@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -17,6 +18,8 @@ from tests.stream.test_binlog_servers import (
 )
 from truecopy.engines import connect
 from truecopy.engines.mysql import MySQL
+from truecopy.engines.mysql_snapshot import snapshot
+from truecopy.engines.protocols import Statement
 from truecopy.mapping.plan import plan_table as mapping_of
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.transfer.plan import TablePlan, plan_table
@@ -72,6 +75,33 @@ def test_what_can_be_seen_is_told_without_reading_the_log(
         with waiting(one, two, shop, "INSERT INTO t VALUES (2)"):
             assert session.visible_position() != session.log_end()
         assert session.visible_position() == session.log_end()
+
+
+def test_a_snapshot_counts_no_commit_that_it_does_not_show(
+    primary_and_replica: tuple[Server, Server],  # noqa: F811 - the fixture above
+) -> None:
+    """Where a file has just begun, the server writes behind the commit that waits, and calls that the place."""
+    one, two = primary_and_replica
+    shop = one.create_database("counted")
+    shop.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    for number in range(5):
+        one.execute(None, "FLUSH BINARY LOGS")
+        with (
+            ThreadPoolExecutor(1) as beside,
+            waiting(one, two, shop, f"INSERT INTO t VALUES ({number})"),
+        ):
+            found = beside.submit(_rows_and_position, shop)
+            with suppress(TimeoutError):  # where nothing can be told while it waits
+                rows, position = found.result(timeout=1.5)
+                assert len(rows) == number
+                assert position != logged(shop)
+        rows, position = found.result(timeout=30)
+        assert (len(rows) == number + 1) == (position == logged(shop))
+
+
+def _rows_and_position(shop: Database) -> tuple[list[tuple[object, ...]], str]:
+    with MySQL(parse_endpoint(shop.url)) as session, snapshot(session, ()) as position:
+        return session.fetch(Statement("SELECT id FROM t")), position
 
 
 @contextmanager

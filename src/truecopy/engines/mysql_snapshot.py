@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SETTLED_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 _LOOKS = 5
+_NOTE_BYTES = 19 + 4
+"""A Binlog_checkpoint event without the name of its file and its checksum."""
 _LOCK_SECONDS = 10
 """How long a lock may be waited for: whoever comes later to write waits behind it."""
 
@@ -97,19 +99,21 @@ def open_snapshot(session: MySQL) -> None:
 def open_on_mariadb(session: MySQL) -> LogPlace:
     """Opens a snapshot whose place in the log can be trusted.
 
-    The transaction that fills a file has it changed before it can be seen itself, and snapshots opened
-    in between name the head of the new file. So a head is trusted only when it has stayed the same for
-    a while in which no commit waited for a replica.
+    The end of a transaction can: a snapshot there shows it, and so all before it. The transaction that fills a file
+    has it changed before it can be seen itself, and snapshots opened in between name the head of the new file; and
+    when the server notes in there that it is done with the old file, they name the end of that note, though
+    commits before it still wait. Such places are trusted only when they have stayed the same for a while in which
+    no commit waited for a replica.
     """
     seen, since = None, time.monotonic()
     deadline = since + _PATIENCE_SECONDS
     while True:
         open_snapshot(session)
-        place, is_head = _place(session)
+        place, is_proven = _place(session)
         now = time.monotonic()
         if place != seen:
             seen, since = place, now
-        if not is_head or (now - since > _SETTLED_SECONDS and not _waiting_commits(session)):
+        if is_proven or (now - since > _SETTLED_SECONDS and not _waiting_commits(session)):
             return place
         if now > deadline:
             raise CannotFinish(
@@ -142,11 +146,11 @@ def visible_position(session: MySQL) -> str | None:
             return _unless_waiting(session, logged)
         time.sleep(0.02)
     # Commits wait, or a file has just begun: to find the position of a place, the server reads the file.
-    found, is_head = _snapshot_place(session)
-    if not is_head:
-        return found.position if found.position != logged else _unless_waiting(session, logged)
+    found, is_proven = _snapshot_place(session)
+    if is_proven:
+        return found.position
     time.sleep(_SETTLED_SECONDS)
-    settled = _snapshot_place(session) == (found, True) and not _waiting_commits(session)
+    settled = _snapshot_place(session) == (found, False) and not _waiting_commits(session)
     return found.position if settled else ""
 
 
@@ -156,7 +160,7 @@ def _unless_waiting(session: MySQL, logged: str) -> str:
 
 
 def _snapshot_place(session: MySQL) -> tuple[LogPlace, bool]:
-    """Where a snapshot is that is opened now; at the head of a file it may be further than what it shows."""
+    """Where a snapshot is that is opened now, and whether it shows all that is before."""
     open_snapshot(session)
     try:
         return _place(session)
@@ -198,7 +202,7 @@ def _open_behind_lock(session: MySQL, tables: Sequence[TableName]) -> str:
 
 
 def _place(session: MySQL) -> tuple[LogPlace, bool]:
-    """Where the open snapshot is, and whether that is the head of a file."""
+    """Where the open snapshot is, and whether that is the end of a transaction, and so a proof."""
     status = _status(session, "binlog\\_snapshot\\_%%")
     file = status.get("binlog_snapshot_file")
     if not file:
@@ -206,10 +210,17 @@ def _place(session: MySQL) -> tuple[LogPlace, bool]:
             f"{session.endpoint} writes no binary log: set log_bin and binlog_format=ROW, and restart it"
         )
     offset = int(status["binlog_snapshot_position"])
-    ((at_start, here),) = session.fetch(
-        Statement("SELECT BINLOG_GTID_POS(%s, 4), BINLOG_GTID_POS(%s, %s)", (file, file, offset))
+    # Between events there is no position. A note behind the head names a file, and is as long as that makes it.
+    note = f"{_NOTE_BYTES + len(file)} + IF(@@GLOBAL.binlog_checksum = 'NONE', 0, 4)"
+    ((at_start, here, before_note),) = session.fetch(
+        Statement(
+            "SELECT BINLOG_GTID_POS(%s, 4), BINLOG_GTID_POS(%s, %s),"
+            f" IF(%s > {note}, BINLOG_GTID_POS(%s, %s - ({note})), NULL)",
+            (file, file, offset, offset, file, offset),
+        )
     )
-    return LogPlace(file, offset, str(parse_position(str(here or "")))), at_start == here
+    is_proven = at_start != here and before_note is None
+    return LogPlace(file, offset, str(parse_position(str(here or "")))), is_proven
 
 
 def _waiting_commits(session: MySQL) -> bool:
