@@ -27,6 +27,7 @@ class Reader:
     base: Callable[[Path], str]
     element: Callable[[str, int], str]
     wrapped: str
+    first: str
     contains: str
     no_numbers: str
 
@@ -54,6 +55,7 @@ DUCKDB = Reader(
     lambda folder: f"read_parquet({_text(f'{folder}/*.parquet')}, hive_partitioning = false)",
     lambda array, place: f"{array}[{place + 1}]",
     "struct_pack(v := {})",
+    "first_value({} IGNORE NULLS)",
     "list_contains(unchanged, {})",
     "CAST([] AS INTEGER[])",
 )
@@ -65,6 +67,7 @@ SPARK = Reader(
     lambda folder: f"parquet.`{folder}`",
     lambda array, place: f"{array}[{place}]",
     "named_struct('v', {})",
+    "first_value({}) IGNORE NULLS",
     "array_contains(unchanged, {})",
     "cast(array() AS array<int>)",
 )
@@ -211,7 +214,8 @@ def _last_told(
         f"PARTITION BY {reader.quote('key')}, era ORDER BY {_BACKWARDS}"
         " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"
     )
-    found = f"(first_value(CASE WHEN {is_told} THEN {wrapped} END IGNORE NULLS) OVER ({window})).v"
+    first = reader.first.format(f"CASE WHEN {is_told} THEN {wrapped} END")
+    found = f"({first} OVER ({window})).v"
     return _typed(found, final.columns[at].type)
 
 
