@@ -32,6 +32,7 @@ task: {task}
 source: {mariadb_db.url}
 target: {second_mariadb_db.url}
 verify:
+  inline: false # it would end a run that comes upon the damage
   continuous: {{validate-interval: 1s, row-error-delay: 2s}}
 """
     )
@@ -79,8 +80,8 @@ def begin(file: Path, task: str) -> None:
     """Starts a validation from now on, and stops it again."""
     process = start("validate", "start", str(file))
     wait_for(lambda: told(task)["state"] == "running", 180)
-    ended = truecopy("validate", "stop", str(file))
-    assert ended.code == 0, ended.err
+    stopped = truecopy("validate", "stop", str(file))
+    assert stopped.code == 0, stopped.err
     assert ended(process) == 0
 
 
