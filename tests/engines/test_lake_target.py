@@ -31,6 +31,7 @@ from tests.engines.places import (
 )
 from tests.transfer.lakes import FORMATS, rows, url
 from truecopy.engines import connect, lake_ledger
+from truecopy.engines.lines import transaction
 from truecopy.engines.loading import RowRefused
 from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import parse_endpoint
@@ -39,7 +40,6 @@ from truecopy.model.relation import WHOLE, Chunk, Relation
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import Integer, Text
 from truecopy.transfer.ledger import Ledger, Overtaken
-from truecopy.transfer.lines import transaction
 from truecopy.verify.matching import match_tables
 from truecopy.verify.options import Options
 
@@ -223,7 +223,7 @@ WRITE = """
     from truecopy.engines import connect, lake_delta, lake_ledger, lake_target
     from truecopy.model.endpoint import parse_endpoint
     from truecopy.transfer.ledger import Ledger
-    from truecopy.transfer.lines import transaction
+    from truecopy.engines.lines import transaction
     from tests.engines.test_lake_target import found
     from tests.engines.places import texts
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
+from truecopy.engines.lines import transaction
 from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import delete_all_sql
@@ -29,7 +30,6 @@ from truecopy.model.relation import Relation
 from truecopy.transfer.acting import Piece, cut_at_acts
 from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.lines import transaction
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import unpacked
 from truecopy.transfer.plan import ChangeTarget

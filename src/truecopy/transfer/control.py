@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from truecopy.transfer.lines import Keeps, Lines
+from truecopy.engines.lines import Keeps, Lines
 
 CONTROL, REPORT, COUNTS = "truecopy_control", "truecopy_report", "truecopy_count"
 

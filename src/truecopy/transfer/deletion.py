@@ -6,6 +6,7 @@ import time
 from typing import Any, cast
 
 from truecopy.engines import pool
+from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Introspects
 from truecopy.metastore.database import choose_metastore
 from truecopy.metastore.validations import RUNNING, Validations
@@ -17,7 +18,6 @@ from truecopy.transfer.continuous.validator import stream_of
 from truecopy.transfer.control import CONTROL, COUNTS, REPORT, Control
 from truecopy.transfer.cutover.state import STEPS
 from truecopy.transfer.ledger import CHUNKS, PROGRESS, TASKS, Ledger
-from truecopy.transfer.lines import Lines
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import is_running
 

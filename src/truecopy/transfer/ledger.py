@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truecopy.engines.lines import Keeps, Lines
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
-from truecopy.transfer.lines import Keeps, Lines
 
 TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
 TABLES = (TASKS, CHUNKS, PROGRESS)

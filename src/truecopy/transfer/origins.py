@@ -6,9 +6,9 @@ transaction that brings rows: the log of the shard itself then says what came fr
 
 from __future__ import annotations
 
+from truecopy.engines.lines import Keeps, Lines
 from truecopy.model.change import ORIGIN_TABLE
 from truecopy.model.errors import CannotFinish
-from truecopy.transfer.lines import Keeps, Lines
 
 _CREATE = f"""CREATE TABLE IF NOT EXISTS {ORIGIN_TABLE} (
     shard VARCHAR(190) NOT NULL PRIMARY KEY, position TEXT, committed_at BIGINT)"""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
+from truecopy.engines.lines import transaction
 from truecopy.mapping.changes import map_changes
 from truecopy.mapping.plan import TableMapping, as_table, plan_definition
 from truecopy.metastore.definitions import Definitions
@@ -31,7 +32,6 @@ from truecopy.transfer.apply import (
     shard_of,
 )
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.lines import transaction
 from truecopy.transfer.narrowing import narrowed, narrowed_changes
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import SHARED, Fact, Packed, pack, packed, unpacked

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
+from truecopy.engines.lines import transaction
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Chunk
 from truecopy.transfer.jobs import run_job
 from truecopy.transfer.ledger import Ledger, Overtaken
-from truecopy.transfer.lines import transaction
 from truecopy.transfer.plan import TablePlan
 
 if TYPE_CHECKING:

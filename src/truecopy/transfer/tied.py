@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from truecopy.engines import connect
+from truecopy.engines.lines import transaction
 from truecopy.engines.loading import comment
 from truecopy.engines.protocols import HidesCascades, Statement
 from truecopy.engines.sql import delete_all_sql
 from truecopy.model.endpoint import Endpoint
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.lines import transaction
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.snapshot import Copied, Paced, write_chunk
 

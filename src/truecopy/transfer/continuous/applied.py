@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Introspects, Session, TellsReplicated, Views
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.position import contains, parse_position
 from truecopy.transfer.continuous.options import AUTO, LAG, REPLICA, TASK
 from truecopy.transfer.ledger import PROGRESS, TASKS
-from truecopy.transfer.lines import Lines
 from truecopy.transfer.proof.visible import log_end
 from truecopy.transfer.settings import ROW, TABLE, Settings
 

@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from truecopy.engines import pool
+from truecopy.engines.lines import Keeps, Lines, transaction
 from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.ledger import PROGRESS, TASKS, Overtaken
-from truecopy.transfer.lines import Keeps, Lines, transaction
 
 STEPS = "truecopy_cutover"
 HOLDING, HELD, DRAINED, VERIFIED = "holding", "held", "drained", "verified"
