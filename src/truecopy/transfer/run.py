@@ -24,7 +24,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
-from truecopy.spark import choose_settings, explain_spark
+from truecopy.spark import choose_settings, explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
@@ -207,7 +207,7 @@ class Transfer:
         line: TaskLine,
         steering: Steering,
     ) -> None:
-        with _one_line():
+        with explained():
             for copied in self.copying(plans, line).copy(spark, source, steering):
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
@@ -264,7 +264,7 @@ class Transfer:
         if once and (end := self._end_at(start)):
             self._applied.reached = end
             return
-        with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, _one_line():
+        with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, explained():
             apply = steering.held(watch.observed(replication.apply), replication.applied)
             writer = apply_each(spark, self._request, str(start), replication.columns, apply)
             writer = writer.option("checkpointLocation", checkpoint)
@@ -318,14 +318,3 @@ class Transfer:
             return None
         position, committed_at = next(iter(replication.positions().values()))
         return {"position": position, "committed_at": committed_at}
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """What Spark says in eighty lines, in one."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        raise explain_spark(error) from error

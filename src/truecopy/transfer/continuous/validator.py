@@ -11,8 +11,8 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
-from truecopy.spark import choose_settings, explain_spark
+from truecopy.spark import choose_settings, explain_spark, explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
@@ -342,7 +342,7 @@ class Validator:
                 return
             self._caught_up = self._caught_up or (bool(at) and self._is_idle(query))
             if self._is_round_due():
-                with _one_line():
+                with explained():
                     self._check()
             elif at and self._is_idle(query):
                 self._move(at)
@@ -402,7 +402,7 @@ class Validator:
                 if self._stop.is_set() or self._is_broken:
                     raise _Stopping  # what was dropped must not be passed over
                 self._taken_at = time.monotonic()
-                with _one_line():
+                with explained():
                     self._hold(changes)
                     if self._held.large is not None or self._is_round_due():
                         self._check()
@@ -658,17 +658,6 @@ class TooMuchPending(UsageError):
     """More is pending than may be."""
 
     exit_code = CannotFinish.exit_code
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """What Spark says in eighty lines, in one."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        raise explain_spark(error) from error
 
 
 def _rows_inside(payload: Any) -> int:
