@@ -61,6 +61,33 @@ def test_tables_that_cannot_be_validated_stop_alone(
         assert watched.standing.state == "running"
 
 
+def test_rows_that_foreign_keys_change_without_a_log_are_no_errors(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    source.execute("CREATE TABLE parent (id INT PRIMARY KEY)")
+    source.execute(
+        "CREATE TABLE child (id INT PRIMARY KEY, parent INT,"
+        " FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)"
+    )
+    settings = Settings(task, source.url, target.url, cascades="target")
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO parent VALUES (1), (2)")
+    source.execute("INSERT INTO child VALUES (1, 1), (2, 2)")
+    source.execute("DELETE FROM parent WHERE id = 1")
+    copied(settings)
+    assert target.execute("SELECT id FROM child") == [(2,)]
+    target.execute("INSERT INTO parent VALUES (1)")
+    with validating(settings, row_error_delay=1.0) as watched:
+        (error,) = watched.until_errors(1)
+        watched.until_settled()
+        assert (error.table, error.kind) == (f"{source.name}.parent", "extra")
+        child = watched.standing.tables[f"{source.name}.child"]
+        assert child.stage == "stopped"
+        assert "foreign keys change its rows" in child.message
+
+
 def test_columns_that_come_go_and_move_are_compared_by_name(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from truecopy.engines import pool
-from truecopy.engines.protocols import ChecksRights, Introspects, Session
+from truecopy.engines.protocols import ChecksRights, HidesCascades, Introspects, Session
 from truecopy.mapping.plan import TableMapping, as_table, plan_definition, plan_tables
 from truecopy.mapping.transformers import check_expressions, inferred_by
 from truecopy.metastore.definitions import Definitions
@@ -32,6 +32,7 @@ from truecopy.transfer.plan import (
     plan_table,
 )
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.ties import find_ties
 from truecopy.verify.compare import by_meaning
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Tables:
         self._definitions = Definitions()
         self._rules = settings.rules
         self._ways: dict[str, TableMapping] = {}
+        self._untold = frozenset[TableName]()
         self.stages: dict[str, Stage] = {}
         self.checks: dict[str, Check] = {}
         self.mappings: dict[str, TableMapping] = {}
@@ -66,6 +68,7 @@ class Tables:
         """Finds the tables; `left_out` says which are not in the stream, and why."""
         with pool.lease(self._source) as session:
             tables = self._find(session)
+            self._untold = _untold(session, tables)
         self._ways = {str(way.source): way for way in plan_tables(tables, self._rules)}
         with pool.lease(self._target) as session:
             for table in tables:
@@ -135,6 +138,12 @@ class Tables:
         way = self._ways[name]
         if name in left_out:
             self._set(Stage(name, STOPPED, f"its changes are not streamed: {left_out[name]}"))
+        elif table.name in self._untold:
+            why = (
+                "foreign keys change its rows (ON DELETE, ON UPDATE), and the log does not tell, so that what a row"
+                " should be is not known: truecopy verify compares it"
+            )
+            self._set(Stage(name, STOPPED, why))
         elif not table.keys or not way.key:
             why = "it has no key, so that a changed row cannot be found on the target: give it one"
             self._set(Stage(name, STOPPED, why))
@@ -214,6 +223,14 @@ def explain_trouble(tables: Tables, troubles: Mapping[str, str]) -> None:
             tables.learn_again(table)
         except TruecopyError:
             tables.stop(table, why)
+
+
+def _untold(source: Session, tables: Sequence[Table]) -> frozenset[TableName]:
+    """Tables of which the log does not tell every change."""
+    if not isinstance(source, HidesCascades) or source.logs_cascades():
+        return frozenset()
+    ties = find_ties({table.name: table for table in tables})
+    return frozenset(name for name, tie in ties.items() if tie.follows)
 
 
 def _lower(names: Sequence[str]) -> set[str]:
