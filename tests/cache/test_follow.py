@@ -211,7 +211,16 @@ def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> No
     cache.clear()
     rows = [(number, 7, 1) for number in range(50)]
     mariadb_db.executemany("INSERT INTO orders VALUES (%s, %s, %s)", rows)
-    command = ["cache", mariadb_db.url, redis_url, "--until", "current", "--json", "--from", "10m"]
+    command = [
+        "cache",
+        mariadb_db.url,
+        redis_url,
+        "--until",
+        "current",
+        "--json",
+        "--from",
+        "start",
+    ]
     command += ["--checkpoint", str(tmp_path / "here"), "--object", "orders=order:{id}"]
     ended = program(*command)
     assert ended.code == 0, ended.err

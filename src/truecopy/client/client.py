@@ -21,6 +21,9 @@ from truecopy.stream.shards import Shards
 REST_SECONDS = 5.0
 """How long a server that failed is passed over, as long as another one answers."""
 
+_LOT = random.SystemRandom()
+"""Not the application's own generator, whose numbers it may want to come again."""
+
 T = TypeVar("T")
 
 
@@ -139,7 +142,7 @@ class Client:
         """By a server that answers, chosen by lot: those that failed a moment ago come last."""
         name = self._shards.name(shard)
         urls = list(shard.servers)
-        random.shuffle(urls)
+        _LOT.shuffle(urls)
         now = time.monotonic()
         urls.sort(
             key=lambda url: now - self._failed_at.get((name, url), -REST_SECONDS) < REST_SECONDS

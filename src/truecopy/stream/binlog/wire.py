@@ -6,7 +6,7 @@ offsets in them left to the caller: copying each event would cost as much as dec
 
 from __future__ import annotations
 
-import random
+import secrets
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -114,7 +114,8 @@ def dump(
         flags = 0 if blocking else _NON_BLOCK
         if annotations and is_mariadb:
             flags |= _SEND_ANNOTATE
-        server_id = random.choice(server_ids)
+        # Not by the process's generator: workers that are forked alike would choose alike, and end each other.
+        server_id = secrets.choice(server_ids)
         if place is not None:
             request = struct.pack("<IHI", place.offset, flags, server_id) + place.file.encode()
             connection._execute_command(COMMAND.COM_BINLOG_DUMP, request)
