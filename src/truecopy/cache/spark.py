@@ -17,7 +17,7 @@ from truecopy.cache.invalidation import Counts, Invalidator
 from truecopy.cache.objects import Objects
 from truecopy.cache.store import Cache, open_cache
 from truecopy.model.change import Definition
-from truecopy.spark import explain_spark, session
+from truecopy.spark import explained, session
 from truecopy.stream.changes import read_changes
 from truecopy.stream.request import Request
 
@@ -48,8 +48,6 @@ def invalidate_by_spark(
         master: Of Spark.
         once: Whether to end.
     """
-    from pyspark.errors import PySparkException
-
     spark = session(master)
     counts, find = Counts(), DefinitionsByName()
 
@@ -65,7 +63,7 @@ def invalidate_by_spark(
         finally:
             batch.unpersist()
 
-    try:
+    with explained():
         writer = read_changes(spark, request, start=start).writeStream.foreachBatch(handle)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if once:
@@ -75,8 +73,6 @@ def invalidate_by_spark(
             query.awaitTermination()
         finally:
             query.stop()
-    except PySparkException as error:
-        raise explain_spark(error) from error
     return counts
 
 

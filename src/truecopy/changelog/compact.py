@@ -29,7 +29,6 @@ import pyarrow.parquet as pq
 
 from truecopy.changelog.base import BASE_SCHEMA
 from truecopy.changelog.events import EVENT_SCHEMA
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.packing import Settling
 from truecopy.changelog.points import after_batch
 from truecopy.changelog.state import TableLog
@@ -48,6 +47,7 @@ from truecopy.changelog.store import (
 from truecopy.changelog.views import write_views
 from truecopy.engines.lake_tables import make_durable
 from truecopy.model.errors import CannotFinish
+from truecopy.spark import explained
 from truecopy.spark import session as spark_session
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.packing import Settling, codes_of_keys
 from truecopy.changelog.points import find_point
 from truecopy.changelog.state import TableLog
@@ -18,6 +17,7 @@ from truecopy.changelog.store import Store
 from truecopy.model.change import DELETE, INSERT, UPDATE, Definition
 from truecopy.model.errors import UsageError
 from truecopy.model.text import readable_text
+from truecopy.spark import explained
 from truecopy.spark import session as spark_session
 
 Texts = Sequence[str | None] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,11 +103,11 @@ class Gathered:
         batches = pa.repeat(pa.scalar(self._writing.batch, pa.int64()), changes.num_rows)
         return changes.append_column("batch", batches).append_column("era", eras)
 
-    def _written(self, table: str, day: object, events: pa.Table) -> EventFile:
+    def _written(self, table: str, day: date | None, events: pa.Table) -> EventFile:
         staged = Path(self._writing.staged) / f"{uuid.uuid4().hex}.parquet"
         size = write_events(events.select(EVENT_SCHEMA.names), staged)
         self._files += 1
-        name = event_name(table, day, f"{self._stem}-{self._files:04d}")  # type: ignore[arg-type]
+        name = event_name(table, day, f"{self._stem}-{self._files:04d}")
         left_out = pc.max(pc.list_value_length(events.column("unchanged"))).as_py() or 0
         kinds = events.column("kind")
         return EventFile(

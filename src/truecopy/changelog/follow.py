@@ -28,7 +28,6 @@ from truecopy.changelog.forward import (
     take_turn,
     with_own_columns,
 )
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.loading import find_or_make, is_empty, row_target
 from truecopy.changelog.record import Listener, RecordReport, open_stream
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, own_name
@@ -40,6 +39,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.relation import Chunk, Relation
 from truecopy.model.table import TableName
+from truecopy.spark import explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Part

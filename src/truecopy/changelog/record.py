@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, cast
 from truecopy.changelog.base import copy_base, plan_base, servers_at
 from truecopy.changelog.eras import current, first_eras, next_eras
 from truecopy.changelog.events import WritingEvents
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, now
 from truecopy.changelog.store import EventFile, Store
 from truecopy.changelog.views import write_views
@@ -26,7 +25,7 @@ from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.spark import is_local
+from truecopy.spark import explained, is_local
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.loading import (
     RowTarget,
     described,
@@ -34,7 +33,7 @@ from truecopy.engines.protocols import Session
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.spark import is_local
+from truecopy.spark import explained, is_local
 from truecopy.spark import session as spark_session
 
 LINES = "truecopy_restore"

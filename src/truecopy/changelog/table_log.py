@@ -16,7 +16,6 @@ import duckdb
 import pyarrow as pa
 
 from truecopy.changelog.events import without_known
-from truecopy.changelog.jobs import explained
 from truecopy.changelog.loading import RowTarget, find_or_make, row_target
 from truecopy.changelog.record import Listener, RecordReport, open_stream
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, identity
@@ -27,6 +26,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import Integer, Text, Timestamp, Type
+from truecopy.spark import explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Part
