@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster import standalone_cluster
+from tests.program import end_started
 from tests.servers import Database, MariaDB, MySQL, PostgreSQL, Server
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUECOPY_STATE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    yield
+    end_started()
 
 
 @pytest.fixture(scope="session")

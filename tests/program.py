@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = str(Path(sys.executable).with_name("truecopy"))
+_started: list[subprocess.Popen[str]] = []
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def truecopy(*arguments: str, seconds: float = 180) -> Ended:
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     """Starts `truecopy` and does not wait."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [PROGRAM, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -50,3 +53,15 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    _started.append(process)
+    return process
+
+
+def end_started() -> None:
+    """Kills what a test that failed has left running: it would be in the way of the tests after it."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        with process:
+            pass

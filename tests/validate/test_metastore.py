@@ -110,6 +110,23 @@ def test_wishes_wait_for_the_validator(store: Validations) -> None:
     assert [error.id for error in store.errors("x")] == [one, two, four]
 
 
+def test_a_round_that_was_under_way_does_not_bring_back_what_was_settled(
+    store: Validations,
+) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    both = [found("1"), found("2")]
+    store.store("x", epoch, AT, {}, [], [], both, caught_up=True)
+    one, two = (error.id for error in store.errors("x"))
+    store.resolve("x", [one])
+    store.clear("x", [two])
+    store.store("x", epoch, AT, {}, [], [], both, caught_up=True)  # it had looked before
+    assert [(error.id, error.status) for error in store.errors("x")] == [(one, RESOLVED)]
+    _, _, obeyed = store.wishes("x")
+    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=obeyed)
+    store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
+    assert [error.status for error in store.errors("x")] == [RESOLVED, NEW]
+
+
 def test_only_parts_that_are_due_or_named_are_read(store: Validations) -> None:
     epoch = store.claim("x", "full", AT).epoch
     parts = [part("a", 10), part("b", 20), part("b", 5), part("c", 30)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+_log = logging.getLogger(__name__)
 
 INTERVAL, DELAY = 8.0, 12.0
 EACH = 10
@@ -81,16 +84,17 @@ class Planting:
             self._wait_for_replication()
             for number, damage in zip(numbers, damages, strict=True):
                 damage.spoil(self._target, number)
-            if self._watched.processed() == before:
+            if self._watched.rounds.begun == before:
                 now = time.time()
                 self.planted |= {n: (d, now) for n, d in zip(numbers, damages, strict=True)}
                 return
             self.unsure.update(numbers)  # some of them were checked before they were spoiled
 
     def _after_a_check(self) -> int:
-        before = self._watched.processed()
-        wait_for(lambda: self._watched.processed() != before)
-        return self._watched.processed()
+        rounds = self._watched.rounds
+        before = rounds.ended
+        wait_for(lambda: rounds.ended > before and rounds.begun == rounds.ended)
+        return rounds.ended
 
     def _wait_for_replication(self) -> None:
         self._marks += 1
@@ -126,6 +130,8 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
             error = found[number]
             assert (error.kind, set(error.columns)) == (damage.kind, set(damage.columns)), damage
             assert reported[number] - at <= DELAY + 2 * INTERVAL + SLACK, damage
+        longest = max(reported[number] - at for number, (_, at) in planted.items())
+        _log.info("the slowest of 200 was reported %.1f s after it was spoiled", longest)
         apply_repair(settings, plan_repair(settings, watched.new, spark))
         Validations().recheck(settings.task, None)
         watched.until(lambda: not watched.new, "all resolve themselves")

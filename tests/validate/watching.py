@@ -13,7 +13,7 @@ from truecopy.metastore.validations import ErrorRow, Validations
 from truecopy.model.errors import CannotFinish
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.standing import Validation, read_validation
-from truecopy.transfer.continuous.validator import Validator
+from truecopy.transfer.continuous.validator import Held, Validator
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 
@@ -66,10 +66,31 @@ def replicating(settings: Settings) -> Iterator[None]:
 @contextmanager
 def validating(settings: Settings, start: str | None = None, **options: Any) -> Iterator[Watched]:
     """Validates while the block runs."""
-    validator = Validator(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
+    validator = _Counted(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
     with beside(lambda: validator.run(start), validator.stop):
         wait_for(lambda: Validations().find(settings.task) is not None)
-        yield Watched(settings.task)
+        yield Watched(settings.task, validator.rounds)
+
+
+@dataclass
+class Rounds:
+    """How many checks have begun, and how many of them have ended."""
+
+    begun: int = 0
+    ended: int = 0
+
+
+class _Counted(Validator):
+    """Whoever spoils a row must know whether a check may have read it before."""
+
+    def __init__(self, settings: Settings, options: ContinuousOptions) -> None:
+        super().__init__(settings, options)
+        self.rounds = Rounds()
+
+    def _round(self, held: Held) -> None:
+        self.rounds.begun += 1
+        super()._round(held)
+        self.rounds.ended += 1
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,7 @@ class Watched:
     """A validation, as the metastore tells of it."""
 
     task: str
+    rounds: Rounds
 
     @property
     def standing(self) -> Validation:

@@ -488,7 +488,11 @@ def _note(connection: Connection, task: str, found: Found) -> None:
         "first_failed_at": found.first_failed_at,
         "last_failed_at": found.last_failed_at,
     }
-    if not connection.execute(open_ones.values(**values)).rowcount:
+    if connection.execute(open_ones.values(**values)).rowcount:
+        return
+    # Settled by hand while the round looked at it: the next round lets go of the row, and this is no new error.
+    settled = _of(select(_error.c.id), task).where(_error.c.identity == identity, _error.c.released)
+    if connection.execute(settled).first() is None:
         connection.execute(
             insert(_error).values(
                 task=task,
