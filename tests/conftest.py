@@ -74,6 +74,15 @@ def mariadb_db(mariadb_server: Server) -> Iterator[Database]:
 
 
 @pytest.fixture
+def logged_db(mariadb_db: Database) -> Database:
+    """A database whose server's log begins here: what other tests wrote is not read again."""
+    mariadb_db.execute("FLUSH BINARY LOGS")
+    [*_, (last, *_)] = mariadb_db.execute("SHOW BINARY LOGS")
+    mariadb_db.execute(f"PURGE BINARY LOGS TO '{last}'")
+    return mariadb_db
+
+
+@pytest.fixture
 def second_mariadb_db(second_mariadb_server: Server) -> Iterator[Database]:
     with fresh_database(second_mariadb_server) as database:
         yield database

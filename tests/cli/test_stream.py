@@ -16,14 +16,14 @@ from tests.servers import Database
 
 
 @pytest.fixture
-def shop(mariadb_db: Database) -> Database:
-    mariadb_db.execute(
+def shop(logged_db: Database) -> Database:
+    logged_db.execute(
         "CREATE TABLE orders (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(8,2), weight DOUBLE)"
     )
-    mariadb_db.execute("INSERT INTO orders VALUES (1, 'Ann', 12.5, 0.1), (2, NULL, 3, 2e30)")
-    mariadb_db.execute("UPDATE orders SET price = 13 WHERE id = 1")
-    mariadb_db.execute("DELETE FROM orders WHERE id = 2")
-    return mariadb_db
+    logged_db.execute("INSERT INTO orders VALUES (1, 'Ann', 12.5, 0.1), (2, NULL, 3, 2e30)")
+    logged_db.execute("UPDATE orders SET price = 13 WHERE id = 1")
+    logged_db.execute("DELETE FROM orders WHERE id = 2")
+    return logged_db
 
 
 def lines(ended: Ended) -> list[dict[str, Any]]:

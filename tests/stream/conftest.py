@@ -1,4 +1,4 @@
-"""Fixtures for streams: of MariaDB with a log of its own, of PostgreSQL."""
+"""Fixtures for streams of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ import pytest
 
 from tests.servers import Database
 from tests.stream.slots import Slots
-
-
-@pytest.fixture
-def logged_db(mariadb_db: Database) -> Database:
-    """A database whose server's log begins here: what other tests wrote is not read again."""
-    mariadb_db.execute("FLUSH BINARY LOGS")
-    [*_, (last, *_)] = mariadb_db.execute("SHOW BINARY LOGS")
-    mariadb_db.execute(f"PURGE BINARY LOGS TO '{last}'")
-    return mariadb_db
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from tests.servers import Database
 
 
 @pytest.mark.cluster
-def test_parquet_from_a_cluster(cluster: str, mariadb_db: Database, tmp_path: Path) -> None:
-    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
+def test_parquet_from_a_cluster(cluster: str, logged_db: Database, tmp_path: Path) -> None:
+    logged_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
     for first in range(1, 20_001, 1000):
-        mariadb_db.execute(
+        logged_db.execute(
             f"INSERT INTO items SELECT seq, CONCAT('n', seq) FROM seq_{first}_to_{first + 999}"
         )
-    mariadb_db.execute("UPDATE items SET name = 'x' WHERE id % 1000 = 0")
+    logged_db.execute("UPDATE items SET name = 'x' WHERE id % 1000 = 0")
     ended = truecopy(
-        *("stream", mariadb_db.url, "--from", "start", "--until", "current"),
+        *("stream", logged_db.url, "--from", "start", "--until", "current"),
         *("--parquet", str(tmp_path / "changes"), "--master", cluster),
         seconds=400,
     )
