@@ -38,12 +38,17 @@ class Unsafe(Exception):
 
 @dataclass(frozen=True)
 class Parsed:
-    """A statement, its text, and its kind."""
+    """A statement, its text, and its kind.
+
+    Attributes:
+        unsafe: Why it may change more than the table that it names, empty where it cannot.
+    """
 
     sql: str
     dialect: str
     tree: exp.Expr
     type: Type
+    unsafe: str
 
 
 _WRITES = (
@@ -82,7 +87,7 @@ _CHANGING_FUNCTIONS = {
 }
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1024)  # a query is done with before a thousand others are read
 def parse(sql: str, dialect: str) -> Parsed:
     """The one statement in a text. The tree is shared: copy it before it is changed."""
     try:
@@ -92,21 +97,13 @@ def parse(sql: str, dialect: str) -> Parsed:
         raise NotParsed(f"{' '.join(_plain(first).split())} ({dialect})") from None
     if len(trees) != 1:
         raise NotParsed(f"one statement is expected, here are {len(trees)}")
-    return Parsed(sql, dialect, trees[0], _type_of(trees[0]))
+    return Parsed(sql, dialect, trees[0], _type_of(trees[0]), _unsafe(trees[0]))
 
 
 def require_safe(parsed: Parsed) -> None:
     """Refuses what writes anywhere but at its top, takes locks, or calls functions that change things."""
-    top = parsed.tree
-    for node in top.walk():
-        if node is not top and isinstance(node, _WRITES):
-            raise Unsafe(f"it writes inside a query: {type(node).__name__.upper()}")
-        if isinstance(node, exp.Into):
-            raise Unsafe("SELECT … INTO writes a table or a file")
-        if isinstance(node, exp.Lock):
-            raise Unsafe("it locks rows: FOR UPDATE or FOR SHARE")
-        if isinstance(node, exp.Func) and (name := function_name(node)) in _CHANGING_FUNCTIONS:
-            raise Unsafe(f"the function {name} changes what others see")
+    if parsed.unsafe:
+        raise Unsafe(parsed.unsafe)
 
 
 def function_name(node: exp.Expr) -> str:
@@ -130,6 +127,19 @@ def target_of(tree: exp.Expr) -> exp.Table:
     if not isinstance(found, exp.Table):
         raise Unsafe("the table that it writes cannot be told")
     return found
+
+
+def _unsafe(top: exp.Expr) -> str:
+    for node in top.walk():
+        if node is not top and isinstance(node, _WRITES):
+            return f"it writes inside a query: {type(node).__name__.upper()}"
+        if isinstance(node, exp.Into):
+            return "SELECT … INTO writes a table or a file"
+        if isinstance(node, exp.Lock):
+            return "it locks rows: FOR UPDATE or FOR SHARE"
+        if isinstance(node, exp.Func) and (name := function_name(node)) in _CHANGING_FUNCTIONS:
+            return f"the function {name} changes what others see"
+    return ""
 
 
 def _type_of(tree: exp.Expr) -> Type:

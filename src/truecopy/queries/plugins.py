@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import entry_points
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from truecopy.model.errors import UsageError
@@ -22,7 +24,7 @@ GROUPS = (
 
 def load(group: str, name: str) -> Any:
     """What is registered as `truecopy.queries.GROUP` under a name."""
-    found = {entry.name: entry for entry in entry_points(group=f"truecopy.queries.{group}")}
+    found = _registered(group, tuple(sys.path))
     if name in found:
         try:
             return found[name].load()
@@ -35,3 +37,10 @@ def load(group: str, name: str) -> Any:
     raise UsageError(
         f"there is no {name!r} among truecopy.queries.{group}{hint} Known are {', '.join(sorted(found))}"
     )
+
+
+@lru_cache
+def _registered(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """By name, of all packages on a path; to look through them for each query would take longer than to rewrite it."""
+    del path
+    return {entry.name: entry for entry in entry_points(group=f"truecopy.queries.{group}")}

@@ -67,9 +67,9 @@ class Rewriter(Protocol):
 def rewrite(session: QuerySession, sql: str, table: str, settings: Settings) -> Rewritten:
     """Rewrites one statement for one session."""
     parsed = parse(sql, session.dialect)
-    require_safe(parsed)
     if settings.substitutes:
         parsed = substitute(parsed, settings.substitutes)
+    require_safe(parsed)
     if settings.read_only:
         if parsed.type is not Type.SELECT:
             raise Unsafe(f"{parsed.type} needs a scratch schema, and this run writes nothing")
@@ -107,8 +107,8 @@ def substitute(parsed: Parsed, rules: Mapping[str, str]) -> Parsed:
         arguments = [arg.sql(parsed.dialect) for arg in _arguments(node)]
         return sqlglot.parse_one(lowered[name].format(*arguments), read=parsed.dialect)
 
-    tree = parsed.tree.copy().transform(replaced)
-    return parse(tree.sql(parsed.dialect), parsed.dialect)
+    tree = parsed.tree.transform(replaced)
+    return parse(tree.sql(parsed.dialect, copy=False), parsed.dialect)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
@@ -165,7 +165,7 @@ def _uniquely_named(session: QuerySession, parsed: Parsed) -> str:
             for column in tree.selects
         ]
     elif tree.find(exp.Join) or len(tree.selects) > 1:
-        given = session.names(tree.copy().limit(0).sql(session.dialect))
+        given = session.names(tree.limit(0).sql(session.dialect, copy=False))
     else:
         return parsed.sql
     wanted = unique_names(given)
@@ -192,14 +192,14 @@ def _storable(session: QuerySession, query: str) -> str:
 
 
 def _created(session: QuerySession, parsed: Parsed, name: str, table: str) -> Rewritten:
-    tree = parsed.tree.copy()
-    if parsed.type is Type.CREATE_TABLE_AS and not isinstance(tree.this, exp.Schema):
-        inner = parse(tree.expression.sql(session.dialect), session.dialect)
+    if parsed.type is Type.CREATE_TABLE_AS and not isinstance(parsed.tree.this, exp.Schema):
+        inner = parse(parsed.tree.expression.sql(session.dialect), session.dialect)
         kept = _kept(session, inner, name, table)
         return replace(kept, type=parsed.type)
     if parsed.type is Type.CREATE_VIEW and not session.makes_views:
-        query = tree.expression.sql(session.dialect)
+        query = parsed.tree.expression.sql(session.dialect)
         return Rewritten(parsed.type, (), None, query, definition=True)
+    tree = parsed.tree.copy()
     target_of(tree).replace(_scratch_table(session, table))
     tree.set("replace", False)
     tree.set("exists", False)
@@ -218,7 +218,7 @@ def _created(session: QuerySession, parsed: Parsed, name: str, table: str) -> Re
     return Rewritten(
         parsed.type,
         (),
-        tree.sql(session.dialect),
+        tree.sql(session.dialect, copy=False),
         f"SELECT * FROM {name}",
         (table,),
         definition=parsed.type is not Type.CREATE_TABLE_AS,
@@ -240,7 +240,8 @@ def _on_copy(
     old_names = {original.name.lower(), alias.lower()} - {""}
     copy = session.create_as(
         name,
-        f"SELECT * FROM {original.sql(session.dialect)}" + (" WHERE 1 = 0" if empty else ""),
+        f"SELECT * FROM {original.sql(session.dialect, copy=False)}"
+        + (" WHERE 1 = 0" if empty else ""),
     )
     _rename_columns(tree, old_names, table)
     target.replace(_scratch_table(session, table))
@@ -248,7 +249,11 @@ def _on_copy(
         tree.set("overwrite", False)
     tree.set("returning", None)
     return Rewritten(
-        parsed.type, (copy,), tree.sql(session.dialect), f"SELECT * FROM {name}", (table,)
+        parsed.type,
+        (copy,),
+        tree.sql(session.dialect, copy=False),
+        f"SELECT * FROM {name}",
+        (table,),
     )
 
 
