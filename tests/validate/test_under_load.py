@@ -69,31 +69,19 @@ class Planting:
         self._watched = watched
         self._next = 1
         self.planted: dict[int, tuple[Damage, float]] = {}
-        self.unsure: set[int] = set()
 
     def plant(self, damages: list[Damage]) -> None:
-        """Until it has come between two checks."""
-        while True:
-            numbers = range(self._next, self._next + len(damages))
-            self._next += len(damages)
-            insert(self._source, numbers)
-            before = self._after_a_check()
+        numbers = range(self._next, self._next + len(damages))
+        self._next += len(damages)
+        insert(self._source, numbers)
+        with self._watched.between_checks:
             for number, damage in zip(numbers, damages, strict=True):
                 self._source.execute(damage.source, (number,))
             self._wait_for(numbers)
             for number, damage in zip(numbers, damages, strict=True):
                 damage.spoil(self._target, number)
-            if self._watched.rounds.begun == before:
-                now = time.time()
-                self.planted |= {n: (d, now) for n, d in zip(numbers, damages, strict=True)}
-                return
-            self.unsure.update(numbers)  # some of them were checked before they were spoiled
-
-    def _after_a_check(self) -> int:
-        rounds = self._watched.rounds
-        before = rounds.ended
-        wait_for(lambda: rounds.ended > before and rounds.begun == rounds.ended)
-        return rounds.ended
+            now = time.time()
+        self.planted |= {n: (d, now) for n, d in zip(numbers, damages, strict=True)}
 
     def _wait_for(self, numbers: range) -> None:
         """Until all of them have arrived: rows of one table may come by several ways."""
@@ -125,7 +113,7 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
 
         watched.until(are_reported, "200 errors", DELAY + 4 * INTERVAL + 4 * SLACK)
         found = {int(error.key["id"] or 0): error for error in watched.new}
-        assert found.keys() - planting.unsure == planted.keys()
+        assert found.keys() == planted.keys()
         for number, (damage, at) in planted.items():
             error = found[number]
             assert (error.kind, set(error.columns)) == (damage.kind, set(damage.columns)), damage

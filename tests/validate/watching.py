@@ -66,39 +66,34 @@ def replicating(settings: Settings) -> Iterator[None]:
 @contextmanager
 def validating(settings: Settings, start: str | None = None, **options: Any) -> Iterator[Watched]:
     """Validates while the block runs."""
-    validator = _Counted(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
+    validator = _Held(settings, ContinuousOptions(**{"validate_interval": 1.0, **options}))
     with beside(lambda: validator.run(start), validator.stop):
         wait_for(lambda: Validations().find(settings.task) is not None)
-        yield Watched(settings.task, validator.rounds)
+        yield Watched(settings.task, validator.between_checks)
 
 
-@dataclass
-class Rounds:
-    """How many checks have begun, and how many of them have ended."""
-
-    begun: int = 0
-    ended: int = 0
-
-
-class _Counted(Validator):
-    """Whoever spoils a row must know whether a check may have read it before."""
+class _Held(Validator):
+    """Whoever spoils a row must know that no check has read it before."""
 
     def __init__(self, settings: Settings, options: ContinuousOptions) -> None:
         super().__init__(settings, options)
-        self.rounds = Rounds()
+        self.between_checks = threading.Lock()
 
     def _round(self, held: Held) -> None:
-        self.rounds.begun += 1
-        super()._round(held)
-        self.rounds.ended += 1
+        with self.between_checks:
+            super()._round(held)
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A validation, as the metastore tells of it."""
+    """A validation, as the metastore tells of it.
+
+    Attributes:
+        between_checks: No check begins while somebody has it.
+    """
 
     task: str
-    rounds: Rounds
+    between_checks: threading.Lock
 
     @property
     def standing(self) -> Validation:
