@@ -102,6 +102,7 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
         planting = Planting(source, target, watched)
         for _ in range(EACH):
             planting.plant(list(KINDS))
+            time.sleep(INTERVAL)  # checks go on as they would
         planted = planting.planted
         assert len(planted) == 200
         reported: dict[int, float] = {}
