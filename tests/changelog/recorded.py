@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.servers import Database
 from truecopy.changelog.reading import read_log
-from truecopy.changelog.record import Recording, RecordReport
+from truecopy.changelog.record import Listener, Recording, RecordReport
 from truecopy.changelog.store import Store
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.position import parse_position
@@ -33,9 +33,11 @@ def record(request: Request, folder: Path) -> RecordReport:
 
 
 @contextmanager
-def recording(request: Request, folder: Path, interval: float = 0.1) -> Iterator[None]:
+def recording(
+    request: Request, folder: Path, interval: float = 0.1, listener: Listener | None = None
+) -> Iterator[None]:
     """Writes until the block ends, and then everything that was committed in it."""
-    work = Recording(request, folder, interval=interval)
+    work = Recording(request, folder, interval=interval, listener=listener)
     failures: list[BaseException] = []
 
     def run() -> None:

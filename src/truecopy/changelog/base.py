@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from truecopy.changelog.facts import BaseChunk, BaseTable, chunk_name
+from truecopy.changelog.ledger import Log
 from truecopy.changelog.packing import as_lists
 from truecopy.changelog.stepping import own_name
-from truecopy.changelog.store import BASE, BaseChunk, BaseTable, Store
 from truecopy.engines import connect, pool
 from truecopy.engines.lake_tables import make_durable
 from truecopy.engines.protocols import ChecksRights, Introspects, Reads, ReadsAtPosition, Session
@@ -80,27 +81,36 @@ class CopyChunk:
     """One chunk to copy."""
 
     shard: str
+    base: int
     chunk: BaseChunk
     relation: Relation
     schema_id: str
-    path: str
+
+    def read(self) -> tuple[pa.Table, str | None]:
+        """Its rows as a base has them; of a table without a key, with the position that they are of."""
+        with pool.lease(self.relation.endpoint) as session:
+            rows, position = read_chunk(session, self.relation, _chunk(self.chunk.bounds))
+        return as_base_rows(self, rows), position
+
+
+Copied = tuple[int, int, str | None]
+"""The number of a chunk among those that are copied, its rows, and their position where it is one."""
 
 
 @dataclass(frozen=True)
 class CopyingChunks:
-    """Chunks for executors, by number; plain values."""
+    """Chunks into files, for executors, by number; plain values."""
 
+    folder: str
     chunks: Sequence[CopyChunk]
 
-    def __call__(self, number: int) -> Iterator[tuple[int, int, str | None]]:
-        """Writes the file of a chunk; gives the chunk's number here, its rows, and their position where it is one."""
-        one = self.chunks[number]
-        with pool.lease(one.relation.endpoint) as session:
-            rows, position = read_chunk(session, one.relation, _chunk(one.chunk.bounds))
-        final = Path(one.path)
+    def __call__(self, number: int) -> Iterator[Copied]:
+        """Writes the file of a chunk, whose name says which one it is, so that it is there once."""
+        rows, position = self.chunks[number].read()
+        final = Path(self.folder) / self.chunks[number].chunk.name
         final.parent.mkdir(parents=True, exist_ok=True)
         unfinished = final.with_name(f"_{final.name}.{os.getpid()}")
-        pq.write_table(as_base_rows(one, rows), unfinished, compression="zstd")
+        pq.write_table(rows, unfinished, compression="zstd")
         make_durable(unfinished)
         unfinished.replace(final)
         make_durable(final.parent)
@@ -145,7 +155,7 @@ def servers_at(request: Request, start: Offset) -> dict[str, Endpoint]:
     if missing:
         raise CannotFinish(
             f"shard {min(missing)} does not serve any more, and its rows are not copied yet: begin the log anew in"
-            " another folder"
+            " another place"
         )
     return found
 
@@ -171,7 +181,7 @@ def _server_at(name: str, servers: Sequence[str], position: str) -> Endpoint:
 
 
 def plan_base(
-    store: Store,
+    store: Log,
     base: int,
     era: int,
     server: Endpoint,
@@ -191,8 +201,15 @@ def plan_base(
             line = BaseTable(
                 era, table.name, table.definition.schema_id, table.described.engine, None
             )
-            chunks = plan_chunks(cast(Reads, session), table.comparison, Options())
-            store.plan_table(base, line, [json.dumps([one.low, one.high]) for one in chunks])
+            cuts = plan_chunks(cast(Reads, session), table.comparison, Options())
+            chunks = []
+            for at, cut in enumerate(cuts):
+                name, bounds = (
+                    chunk_name(base, table.name, era, at),
+                    json.dumps([cut.low, cut.high]),
+                )
+                chunks.append(BaseChunk(era, table.name, at, bounds, None, name))
+            store.plan_table(base, line, chunks)
     return tables
 
 
@@ -207,12 +224,18 @@ def _require_position(session: Session, table: SourceTable) -> None:
 
 def copy_base(
     spark: SparkSession,
-    store: Store,
+    store: Log,
     base: int,
     shards: Mapping[int, str],
     tables: Mapping[int, Mapping[str, SourceTable]],
+    copying: Callable[[Sequence[CopyChunk]], Callable[[int], Iterator[Copied]]],
+    *,
+    is_alone: bool = False,
 ) -> Iterator[int]:
-    """Copies the chunks that are not in; gives the rows of each. Shards and tables are given by era."""
+    """Copies the chunks that are not in; gives the rows of each. Shards and tables are given by era.
+
+    `copying` makes what executors do with chunks, by their numbers; with `is_alone` they do it one after the other.
+    """
     waiting = []
     for chunk in store.chunks(base):
         if chunk.rows is not None:
@@ -220,20 +243,19 @@ def copy_base(
         table = tables[chunk.era].get(chunk.table)
         if table is None:
             raise CannotFinish(
-                f"{chunk.table} is gone from the source, and was not copied yet: begin the log anew in another folder"
+                f"{chunk.table} is gone from the source, and was not copied yet: begin the log anew in another place"
             )
-        path = str(store.folder / BASE / chunk.name)
         definition = table.definition
         store.keep(definition)
         waiting.append(
-            CopyChunk(shards[chunk.era], chunk, table.relation, definition.schema_id, path)
+            CopyChunk(shards[chunk.era], base, chunk, table.relation, definition.schema_id)
         )
     lanes = spark.sparkContext.defaultParallelism
     for at in range(0, len(waiting), 4 * lanes):
         some = waiting[at : at + 4 * lanes]
         # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
-        numbers = spark.sparkContext.parallelize(range(len(some)), len(some))
-        for number, rows, position in numbers.flatMap(CopyingChunks(some)).collect():
+        numbers = spark.sparkContext.parallelize(range(len(some)), 1 if is_alone else len(some))
+        for number, rows, position in numbers.flatMap(copying(some)).collect():
             store.note_chunk(base, some[number].chunk, rows, position)
             yield rows
 

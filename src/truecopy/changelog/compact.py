@@ -11,10 +11,7 @@ then are older events removed. So whatever is kept can be restored.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -29,21 +26,18 @@ import pyarrow.parquet as pq
 
 from truecopy.changelog.base import BASE_SCHEMA
 from truecopy.changelog.events import EVENT_SCHEMA
-from truecopy.changelog.packing import Settling
-from truecopy.changelog.points import after_batch
-from truecopy.changelog.state import TableLog
-from truecopy.changelog.store import (
-    BASE,
-    CHANGES,
-    OWN,
+from truecopy.changelog.facts import (
     Base,
     BaseChunk,
     BaseTable,
     EventFile,
-    Store,
     files_by_folder,
     partition,
 )
+from truecopy.changelog.packing import Settling
+from truecopy.changelog.points import after_batch
+from truecopy.changelog.state import TableLog
+from truecopy.changelog.store import BASE, CHANGES, OWN, Store
 from truecopy.changelog.views import write_views
 from truecopy.engines.lake_tables import make_durable
 from truecopy.model.errors import CannotFinish
@@ -55,7 +49,6 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 128 << 20
 """Files of this size are left alone, and none is merged to more than about it."""
-_EXCHANGE, _HERE = 2, -100
 
 
 @dataclass(frozen=True)
@@ -198,38 +191,6 @@ def _merged(merges: Sequence[Merge], number: int) -> Iterator[tuple[str, int]]:
         )
     make_durable(path)
     yield merge.output.name, path.stat().st_size
-
-
-def finish_swap(store: Store, folder: str, gone: Sequence[str], fresh: str) -> None:
-    """Puts a new folder into the place of a day's folder; done again, it changes nothing."""
-    new, day = store.folder / OWN / "fresh" / fresh, store.folder / CHANGES / folder
-    mark = f"_{fresh}"
-    if new.exists() and not (day / mark).exists():
-        removed = {name.rpartition("/")[2] for name in gone}
-        for path in day.iterdir() if day.exists() else ():
-            if path.name not in removed and not (new / path.name).exists():
-                os.link(path, new / path.name)
-        (new / mark).touch()
-        make_durable(new)
-        exchange(new, day)
-        make_durable(day.parent)
-    shutil.rmtree(new, ignore_errors=True)
-    (day / mark).unlink(missing_ok=True)
-
-
-def exchange(new: Path, old: Path) -> None:
-    """Two folders change places: in one step on Linux, elsewhere with an instant in which the old one is missing."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if old.exists() and hasattr(libc, "renameat2"):
-        if not libc.renameat2(_HERE, os.fsencode(new), _HERE, os.fsencode(old), _EXCHANGE):
-            return
-        if (number := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise CannotFinish(f"{old}: {os.strerror(number)}")
-    aside = new.with_name(f"{new.name}.old")
-    if old.exists():
-        old.rename(aside)
-    new.rename(old)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 # The past

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from truecopy.changelog.opening import CHANGES, open_log
 from truecopy.changelog.packing import Settling, codes_of_keys
 from truecopy.changelog.points import find_point
 from truecopy.changelog.state import TableLog
-from truecopy.changelog.store import Store
 from truecopy.model.change import DELETE, INSERT, UPDATE, Definition
 from truecopy.model.errors import UsageError
 from truecopy.model.text import readable_text
@@ -34,22 +34,27 @@ class Difference:
 
 
 def diff(
-    folder: Path, table: str, one: str, other: str, master: str | None = None
+    place: str | Path,
+    table: str,
+    one: str,
+    other: str,
+    *,
+    log: str = CHANGES,
+    master: str | None = None,
 ) -> Iterator[Difference]:
     """The rows that differ, slice by slice; of a table with a key."""
     spark = spark_session(master)
-    with Store.open(folder) as store, explained():
-        store.publish()
+    with open_log(place, log) as store, explained():
         first, base = find_point(store, spark, one)
         second, other_base = find_point(store, spark, other)
         base = min(base, other_base, key=lambda base: base.number)
-        log = TableLog(store, spark, store.find_table(table), base)
-        final = log.definition(second)
+        events = TableLog(store, spark, store.find_table(table), base)
+        final = events.definition(second)
         if not final.key:
             raise UsageError(
                 f"{table} has no key, by which rows of two points could be told to be the same"
             )
-        found = log.settled([first, second], final, log.slices, differing_rows)
+        found = events.settled([first, second], final, events.slices, differing_rows)
         everywhere = range(len(final.names))
         for kind, key, before, after in found.toLocalIterator():
             named = _by_name(final, key, final.key_places)

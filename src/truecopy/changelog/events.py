@@ -1,24 +1,28 @@
-"""The files of events: their columns, and how executors write them."""
+"""The files of events: their columns, how executors write them, and how Spark reads them."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from truecopy.changelog.facts import NO_DAY, EventFile, event_name
 from truecopy.changelog.stepping import own_name
-from truecopy.changelog.store import EventFile, event_name
 from truecopy.engines.lake_tables import make_durable
 from truecopy.model.change import CHANGE_SCHEMA, TRUNCATE
 from truecopy.model.position import contains, parse_position
 from truecopy.model.token import parse_origin
 from truecopy.stream.log import Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 EVENT_SCHEMA = pa.schema(
     [
@@ -80,14 +84,14 @@ class Gathered:
     def end(self) -> Iterator[EventFile]:
         if not self._waiting:
             return
-        events = self._as_events(pa.Table.from_batches(self._waiting))
+        changes = pa.Table.from_batches(self._waiting)
+        events = as_events(
+            changes, self._writing.batch, self._writing.eras, self._writing.databases
+        )
         self._waiting, self._rows, self._bytes = [], 0, 0
-        days = pc.cast(events.column("committed_at"), pa.date32())
-        events = events.append_column("day", days)
-        database = self._writing.databases.get(events.column("shard")[0].as_py(), "")
-        for logged in pc.unique(events.column("table")).to_pylist():
-            of_table = events.filter(pc.equal(events.column("table"), logged))
-            table = own_name(logged, database)
+        events = events.append_column("day", _days(events))
+        for table in pc.unique(events.column("table")).to_pylist():
+            of_table = events.filter(pc.equal(events.column("table"), table))
             for day in pc.unique(of_table.column("day")).to_pylist():
                 is_it = (
                     pc.is_null(of_table.column("day"))
@@ -96,33 +100,55 @@ class Gathered:
                 )
                 yield self._written(table, day, of_table.filter(is_it))
 
-    def _as_events(self, changes: pa.Table) -> pa.Table:
-        shards = changes.column("shard").combine_chunks().dictionary_encode()
-        numbers = [self._writing.eras[name] for name in shards.dictionary.to_pylist()]
-        eras = pc.take(pa.array(numbers, pa.int32()), shards.indices)
-        batches = pa.repeat(pa.scalar(self._writing.batch, pa.int64()), changes.num_rows)
-        return changes.append_column("batch", batches).append_column("era", eras)
-
     def _written(self, table: str, day: date | None, events: pa.Table) -> EventFile:
         staged = Path(self._writing.staged) / f"{uuid.uuid4().hex}.parquet"
         size = write_events(events.select(EVENT_SCHEMA.names), staged)
         self._files += 1
         name = event_name(table, day, f"{self._stem}-{self._files:04d}")
-        left_out = pc.max(pc.list_value_length(events.column("unchanged"))).as_py() or 0
-        kinds = events.column("kind")
-        return EventFile(
-            name,
-            table,
-            name.split("/")[1].removeprefix("day="),
-            self._writing.batch,
-            self._writing.batch,
-            events.num_rows,
-            size,
-            left_out > 0,
-            int(pc.sum(pc.equal(kinds, TRUNCATE)).as_py() or 0),
-            tuple(sorted(filter(None, pc.unique(events.column("schema_id")).to_pylist()))),
-            staged.name,
-        )
+        noted = file_of(events, name, table, self._writing.batch)
+        return replace(noted, bytes=size, staged=staged.name)
+
+
+def as_events(
+    changes: pa.Table, batch: int, eras: Mapping[str, int], databases: Mapping[str, str]
+) -> pa.Table:
+    """Changes of a stream as a log has them: with `batch` and `era`, and tables by their own names."""
+    shards = changes.column("shard").combine_chunks().dictionary_encode()
+    names = shards.dictionary.to_pylist()
+    numbers = pc.take(pa.array([eras[name] for name in names], pa.int32()), shards.indices)
+    logged = changes.column("table").combine_chunks()
+    for name in names:
+        if database := databases.get(name, ""):
+            coded = logged.dictionary_encode()
+            own = [own_name(table, database) for table in coded.dictionary.to_pylist()]
+            here = pc.equal(changes.column("shard").combine_chunks(), name)
+            logged = pc.if_else(here, pc.take(pa.array(own, pa.string()), coded.indices), logged)
+    place = changes.schema.get_field_index("table")
+    batches = pa.repeat(pa.scalar(batch, pa.int64()), changes.num_rows)
+    named = changes.set_column(place, "table", logged)
+    return named.append_column("batch", batches).append_column("era", numbers)
+
+
+def file_of(events: pa.Table, name: str, table: str, batch: int) -> EventFile:
+    """What is noted of some events of one table and batch."""
+    left_out = pc.max(pc.list_value_length(events.column("unchanged"))).as_py() or 0
+    day = pc.max(_days(events)).as_py()
+    return EventFile(
+        name,
+        table,
+        day.isoformat() if day else NO_DAY,
+        batch,
+        batch,
+        events.num_rows,
+        events.nbytes,
+        left_out > 0,
+        int(pc.sum(pc.equal(events.column("kind"), TRUNCATE)).as_py() or 0),
+        tuple(sorted(filter(None, pc.unique(events.column("schema_id")).to_pylist()))),
+    )
+
+
+def _days(events: pa.Table) -> pa.ChunkedArray:
+    return pc.cast(events.column("committed_at"), pa.date32())
 
 
 def write_events(events: pa.Table, path: Path) -> int:
@@ -130,6 +156,18 @@ def write_events(events: pa.Table, path: Path) -> int:
     pq.write_table(events.cast(EVENT_SCHEMA), path, compression="zstd")
     make_durable(path)
     return path.stat().st_size
+
+
+def read_files(spark: SparkSession, changes: Path, paths: Sequence[Path]) -> DataFrame:
+    """The events of some files, with `table` and `day` from the names of their folders below `changes`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    whole = pa.schema([*EVENT_SCHEMA, ("table", pa.string()), ("day", pa.date32())])
+    schema = from_arrow_schema(whole)
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", str(changes))
+    return reader.parquet(*map(str, paths))
 
 
 def without_known(batch: pa.RecordBatch, reached: Mapping[str, str]) -> pa.RecordBatch:

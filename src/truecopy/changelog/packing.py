@@ -1,6 +1,6 @@
 """Rows and events of one table on their way through Spark: by the slice of their keys, as the bytes of Arrow tables.
 
-As rows of their own they would be taken apart and put together again at every step. So tasks read files, cut what a
+As rows of their own they would be taken apart and put together again at every step. So tasks read pieces, cut what a
 point includes into slices, and Spark moves bytes; a slice is then settled by one task.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from truecopy.changelog.pieces import Piece
 from truecopy.model.change import DELETE, INSERT, TRUNCATE
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
@@ -129,10 +129,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Gathering:
-    """What executors need to read files of a table and to cut them into slices; plain values.
+    """What executors need to read pieces of a table's log and to cut them into slices; plain values.
 
     Attributes:
-        events, base: Files, one for each task; the base's after the others.
+        events, base: One for each task; the base's after the others.
         base_batch: Of the base, whose events are in it.
         cuts: What is wanted; an event is left out that none of them wants.
         copied_at: Of a table without a key, by era: the position of its copy, which holds what is before.
@@ -140,8 +140,8 @@ class Gathering:
     """
 
     table: str
-    events: Sequence[str]
-    base: Sequence[str]
+    events: Sequence[Piece]
+    base: Sequence[Piece]
     base_batch: int
     cuts: Sequence[Cut]
     layouts: Mapping[str, Layout]
@@ -151,15 +151,11 @@ class Gathering:
     done: frozenset[int] = frozenset()
 
     def __call__(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """The slices of one file."""
+        """The slices of one piece."""
         is_base = number >= len(self.events)
-        path = [*self.events, *self.base][number]
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                names = [name for name in _READ if name in file.schema_arrow.names]
-                rows = file.read_row_group(group, columns=names)
-                rows = self._as_events(rows) if is_base else self._after_base(rows)
-                yield from self._sliced(rows.filter(pa.array(self._wants(rows))))
+        for rows in [*self.events, *self.base][number].read(_READ):
+            events = self._as_events(rows) if is_base else self._after_base(rows)
+            yield from self._sliced(events.filter(pa.array(self._wants(events))))
 
     def _wants(self, rows: pa.Table) -> Any:
         return np.logical_or.reduce([cut.wants(rows) for cut in self.cuts])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from truecopy.changelog.eras import Era, descendants
+from truecopy.changelog.facts import NO_DAY, Base
+from truecopy.changelog.ledger import Log
 from truecopy.changelog.packing import Bound, behind
-from truecopy.changelog.reading import read_events
-from truecopy.changelog.store import NO_DAY, Base, Store
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
@@ -43,12 +43,12 @@ class PointInLog:
         return found
 
 
-def after_batch(store: Store, batch: int) -> PointInLog:
+def after_batch(store: Log, batch: int) -> PointInLog:
     """The end of a batch."""
     return PointInLog({era.number: (batch + 1, -1) for era in store.eras() if era.first <= batch})
 
 
-def find_point(store: Store, spark: SparkSession, text: str) -> tuple[PointInLog, Base]:
+def find_point(store: Log, spark: SparkSession, text: str) -> tuple[PointInLog, Base]:
     """The point that a user means, and the newest base that it can be restored from."""
     point = parse_point(text, (CURRENT,))
     if point == CURRENT:
@@ -68,7 +68,7 @@ def find_point(store: Store, spark: SparkSession, text: str) -> tuple[PointInLog
     return found, ready[-1]
 
 
-def _is_ready(store: Store, base: Base, point: PointInLog) -> bool:
+def _is_ready(store: Log, base: Base, point: PointInLog) -> bool:
     """Whether the point is not before the events that have overtaken the copy."""
     if base.ready is None:
         return False
@@ -76,8 +76,14 @@ def _is_ready(store: Store, base: Base, point: PointInLog) -> bool:
     return all(point.bounds.get(era.number, (0, 0)) >= (base.ready + 1, -1) for era in eras)
 
 
-def _too_early(store: Store) -> UsageError:
-    first = store.bases()[0]
+def _too_early(store: Log) -> UsageError:
+    bases = store.bases()
+    if not bases:
+        return UsageError(
+            f"the log in {store.place} was begun without a base (--from), so nothing can be restored from it: begin"
+            " another one without --from"
+        )
+    first = bases[0]
     if first.ready is None:
         return UsageError(
             "the base of the log is not complete: let truecopy changelog start come to its end"
@@ -89,7 +95,7 @@ def _too_early(store: Store) -> UsageError:
     )
 
 
-def _at_time(store: Store, spark: SparkSession, at: int) -> PointInLog:
+def _at_time(store: Log, spark: SparkSession, at: int) -> PointInLog:
     """Of each shard, what is before its first transaction that was committed then or later."""
     from pyspark.sql import functions as F
 
@@ -103,7 +109,7 @@ def _at_time(store: Store, spark: SparkSession, at: int) -> PointInLog:
     day = datetime.fromtimestamp(at / 1e6, UTC).date().isoformat()
     files = [file for file in store.files() if file.day == NO_DAY or file.day >= day]
     if files:
-        events = read_events(spark, store, files)
+        events = store.marks(spark, files)
         later = events.where(F.col("committed_at") >= F.expr(f"timestamp_micros({at})"))
         firsts = later.groupBy("era").agg(F.min(F.struct("batch", "commit_order")).alias("first"))
         for row in firsts.collect():
@@ -111,7 +117,7 @@ def _at_time(store: Store, spark: SparkSession, at: int) -> PointInLog:
     return PointInLog(bounds)
 
 
-def _at_position(store: Store, spark: SparkSession, point: KeyspacePosition) -> PointInLog:
+def _at_position(store: Log, spark: SparkSession, point: KeyspacePosition) -> PointInLog:
     """Of each shard that is named, what its position contains; what led to these shards wholly."""
     eras = store.eras()
     named: dict[int, Bound] = {}
@@ -132,7 +138,7 @@ def _at_position(store: Store, spark: SparkSession, point: KeyspacePosition) -> 
     return PointInLog(bounds)
 
 
-def _era_of(store: Store, eras: list[Era], token: EventToken) -> Era:
+def _era_of(store: Log, eras: list[Era], token: EventToken) -> Era:
     """The era of a token: of a shard that served twice, the last one that had begun by then."""
     mine = [era for era in eras if era.shard == token.shard]
     if not mine:
@@ -145,7 +151,7 @@ def _era_of(store: Store, eras: list[Era], token: EventToken) -> Era:
     raise _too_early(store)
 
 
-def _bound(store: Store, spark: SparkSession, era: Era, position: str) -> Bound:
+def _bound(store: Log, spark: SparkSession, era: Era, position: str) -> Bound:
     """The first transaction of an era that a position does not contain."""
     from pyspark.sql import functions as F
 
@@ -164,7 +170,7 @@ def _bound(store: Store, spark: SparkSession, era: Era, position: str) -> Bound:
     files = [file for file in store.files() if file.first <= low + 1 <= file.last]
     if not files:
         return low + 1, -1
-    events = read_events(spark, store, files)
+    events = store.marks(spark, files)
     events = events.where((F.col("batch") == low + 1) & (F.col("era") == era.number))
     first = events.where(is_behind(position)("position")).agg(F.min("commit_order")).first()
     if first is None or first[0] is None:
@@ -172,14 +178,14 @@ def _bound(store: Store, spark: SparkSession, era: Era, position: str) -> Bound:
     return low + 1, int(first[0])
 
 
-def _last_batch(store: Store, era: Era) -> int:
+def _last_batch(store: Log, era: Era) -> int:
     """The last batch in whose end the era's shard is."""
     low, high = max(era.first, store.oldest), store.last
     nexts = [one.first for one in store.eras() if era.number in one.ancestors]
     return min([high, *(first - 1 for first in nexts)]) if nexts else max(low, high)
 
 
-def _end(store: Store, era: Era, batch: int) -> str:
+def _end(store: Log, era: Era, batch: int) -> str:
     mark = store.end_of(batch).marks.get(era.shard)
     return mark.position if mark else store.reached()[era.shard]
 

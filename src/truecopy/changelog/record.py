@@ -1,35 +1,43 @@
-"""Keeping a change log: the source's events into files, batch after batch, each batch once.
+"""Keeping a change log: the source's events into it, batch after batch, each batch once.
 
-How far the log has come is in its own database, and moves with the files that hold the events
-(`truecopy.changelog.store`). A batch that was read and not committed is read again.
+How far the log has come is in its ledger, and moves with the events (`truecopy.changelog.ledger`). A batch that was
+read and not committed is read again.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol
 
-from truecopy.changelog.base import copy_base, plan_base, servers_at
-from truecopy.changelog.eras import current, first_eras, next_eras
+from truecopy.changelog.base import (
+    Copied,
+    CopyChunk,
+    CopyingChunks,
+    copy_base,
+    plan_base,
+    servers_at,
+)
+from truecopy.changelog.eras import Era, current, first_eras, next_eras
 from truecopy.changelog.events import WritingEvents
+from truecopy.changelog.facts import EventFile
+from truecopy.changelog.gaps import new_definitions, note_gap
+from truecopy.changelog.ledger import Log
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, now
-from truecopy.changelog.store import EventFile, Store
+from truecopy.changelog.store import BASE, Store
 from truecopy.changelog.views import write_views
-from truecopy.engines import connect
-from truecopy.engines.protocols import Introspects
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import Definition
-from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.spark import explained, is_local
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.log import Part
 from truecopy.stream.offset import Offset
-from truecopy.stream.request import Request
+from truecopy.stream.request import Request, parse_point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +61,51 @@ class RecordReport:
     events: int
     rows_copied: int
     token: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is to be committed together.
+
+    Attributes:
+        eras: The number of each shard's era.
+        begun: Eras that begin after it.
+        known: The last definition of each table that the log knows.
+        server: One of the source's, which tells how tables are declared.
+    """
+
+    number: int
+    parts: Sequence[Part]
+    after: Offset
+    eras: dict[str, int]
+    begun: Sequence[Era]
+    databases: dict[str, str]
+    known: dict[str, Definition]
+    server: str
+
+
+class Keeps(Protocol):
+    """How rows and events get into one kind of log."""
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether only one task at a time may write."""
+        ...
+
+    def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
+        """What executors do with chunks of the base, by their numbers."""
+        ...
+
+    def commit(self, spark: SparkSession, batch: Batch) -> tuple[list[EventFile], list[str]]:
+        """Writes the events, their definitions and gaps, and notes them; gives what was noted and what to say."""
+        ...
+
+    def show(self) -> None:
+        """Tells readers what tables and definitions there are by now."""
+        ...
 
 
 class Recording:
@@ -85,9 +138,9 @@ class Recording:
             store.writing(),
             open_stream(self._request, self._master, self._listener.said) as stream,
         ):
-            run = _Run(
+            run = Run(
                 self._request,
-                store,
+                FolderKeeper(store),
                 stream,
                 spark_session(self._master),
                 self._listener,
@@ -119,13 +172,52 @@ def open_stream(
     return stream
 
 
-class _Run:
+class FolderKeeper:
+    """See `Keeps`: files, which the driver notes."""
+
+    is_alone = False
+
+    def __init__(self, store: Store) -> None:
+        self.log = self._store = store
+        self._definitions = Definitions()
+
+    def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
+        return CopyingChunks(str(self._store.folder / BASE), chunks)
+
+    def commit(self, spark: SparkSession, batch: Batch) -> tuple[list[EventFile], list[str]]:
+        files: list[EventFile] = []
+        if count := len(batch.parts):
+            writing = WritingEvents(
+                str(self._store.staged),
+                batch.number,
+                batch.parts,
+                batch.eras,
+                batch.databases,
+                self._store.reached(),
+            )
+            # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
+            files = spark.sparkContext.parallelize(range(count), count).flatMap(writing).collect()
+        said = []
+        for table, schema_id in new_definitions(files, batch.known):
+            definition = self._definitions.find(schema_id)
+            self._store.keep(definition)
+            before = batch.known.get(table)
+            said.append(note_gap(self._store, batch.server, table, before, definition))
+        self._store.commit(batch.after, files, batch.begun)
+        self._store.publish()
+        return files, [line for line in said if line]
+
+    def show(self) -> None:
+        write_views(self._store)
+
+
+class Run:
     """The steps of one run, with the log and the source open."""
 
     def __init__(
         self,
         request: Request,
-        store: Store,
+        keeps: Keeps,
         stream: KeyspaceStream,
         spark: SparkSession,
         listener: Listener,
@@ -133,71 +225,78 @@ class _Run:
         is_stopping: Callable[[], bool],
     ) -> None:
         self._request = request
-        self._store = store
+        self._keeps = keeps
+        self._log = keeps.log
         self._stream = stream
         self._spark = spark
         self._listener = listener
         self._is_stopping = is_stopping
         self._steps = Steps(stream, request, interval, self._commit, is_stopping, self._see)
-        self._definitions = Definitions()
         self._events = self._copied = 0
         self._seen_at = 0.0
 
-    def go(self, until: str) -> RecordReport:
+    def go(self, until: str, start: str = "") -> RecordReport:
+        """To the end asked for; a log that begins at a point of its own (`start`) has no base."""
         # The end first: what is committed while rows are copied is not wanted any more.
         limit = self._stream.current() if until == CURRENT else None
-        self._begin()
+        self._begin(start)
         self._known = self._last_definitions()
-        self._shown = {file.table for file in self._store.files()}
-        is_ready = self._store.bases()[-1].ready is not None or self._catch_up_with_copy()
-        if is_ready:
-            self._steps.go(self._store.end_of(self._store.last), limit)
-        token = self._store.end_of(self._store.last).token()
+        self._shown = {file.table for file in self._log.files()}
+        bases = self._log.bases()
+        if not bases or bases[-1].ready is not None or self._catch_up_with_copy():
+            self._steps.go(self._log.end_of(self._log.last), limit)
+        token = self._log.end_of(self._log.last).token()
         return RecordReport(self._events, self._copied, str(token))
 
-    def _begin(self) -> None:
+    def _begin(self, start: str) -> None:
         source = identity(self._request)
-        known = self._store.word("source")
+        known = self._log.word("source")
         if known is None:
-            start = self._stream.visible()
-            self._store.begin(source, start, first_eras(start.marks), now())
+            offset = self._stream.visible()
+            if start and start != CURRENT:
+                offset = self._stream.start(parse_point(start, ("start", CURRENT)))
+            self._log.begin(source, offset, first_eras(offset.marks), now(), has_base=not start)
         elif known != source:
             raise UsageError(
-                f"{self._store.folder} is a log of {known}, not of {source}: name another folder"
+                f"{self._log.place} is a log of {known}, not of {source}: name another place"
             )
 
     # The base
 
     def _catch_up_with_copy(self) -> bool:
         """Copies, then records what the copy may hold already; False where it was stopped before."""
-        base = self._store.bases()[-1]
-        copied_to = self._store.word("copied_to")
+        base = self._log.bases()[-1]
+        copied_to = self._log.word("copied_to")
         if copied_to is None:
             self._copy(base.number)
             if self._is_stopping():
                 return False
+            self._known = self._last_definitions()
             copied_to = json.dumps(self._stream.current().plain())
-            self._store.say("copied_to", copied_to)
+            self._log.say("copied_to", copied_to)
         ready_at = now()
         end = Offset.parse(json.loads(copied_to))
-        if not self._steps.go(self._store.end_of(self._store.last), end):
+        if not self._steps.go(self._log.end_of(self._log.last), end):
             return False
-        self._store.set_ready(base.number, self._store.last, ready_at)
-        write_views(self._store)
+        self._log.set_ready(base.number, self._log.last, ready_at)
+        self._keeps.show()
         return True
 
     def _copy(self, base: int) -> None:
-        eras = {era.shard: era.number for era in self._store.eras()}
-        servers = servers_at(self._request, self._store.end_of(0))
+        eras = {era.shard: era.number for era in self._log.eras()}
+        servers = servers_at(self._request, self._log.end_of(0))
         left_out = self._stream.left_out()
         for table, why in left_out.items():
             self._listener.said(f"{table} is left out: {why}")
         tables = {
-            eras[shard]: plan_base(self._store, base, eras[shard], server, self._request, left_out)
+            eras[shard]: plan_base(self._log, base, eras[shard], server, self._request, left_out)
             for shard, server in servers.items()
         }
         shards = {number: shard for shard, number in eras.items()}
-        for rows in copy_base(self._spark, self._store, base, shards, tables):
+        copying, is_alone = self._keeps.copying, self._keeps.is_alone
+        for rows in copy_base(
+            self._spark, self._log, base, shards, tables, copying, is_alone=is_alone
+        ):
             self._copied += rows
             self._listener.copied(rows)
             if self._is_stopping():
@@ -206,31 +305,30 @@ class _Run:
     # Events
 
     def _commit(self, before: Offset, after: Offset) -> None:
-        known = self._store.eras()
-        number = self._store.last + 1
-        context = self._spark.sparkContext
-        parts = self._stream.parts(before, after, context.defaultParallelism)
-        files: list[EventFile] = []
-        if parts:
-            eras = {shard: era.number for shard, era in current(known).items()}
-            writing = WritingEvents(
-                str(self._store.staged),
-                number,
-                parts,
-                eras,
-                databases(self._request),
-                self._store.reached(),
-            )
-            # Secrets travel inside the function, over the wire; elements of a collection pass through a file.
-            files = context.parallelize(range(len(parts)), len(parts)).flatMap(writing).collect()
-        new = self._keep_definitions(files)
-        eras_begun = next_eras(known, before.marks, after.marks, number)
-        self._store.commit(after, files, eras_begun)
-        self._store.publish()
+        known = self._log.eras()
+        number = self._log.last + 1
+        lanes = 1 if self._keeps.is_alone else self._spark.sparkContext.defaultParallelism
+        begun = next_eras(known, before.marks, after.marks, number)
+        batch = Batch(
+            number,
+            self._stream.parts(before, after, lanes),
+            after,
+            {shard: era.number for shard, era in current(known).items()},
+            begun,
+            databases(self._request),
+            self._known,
+            self._request.keyspace().serving[0].servers[0],
+        )
+        files, said = self._keeps.commit(self._spark, batch)
+        for line in said:
+            self._listener.said(line)
+        new = list(new_definitions(files, self._known))
+        for table, schema_id in new:
+            self._known[table] = self._log.definition(schema_id)
         tables = {file.table for file in files}
-        if new or eras_begun or not tables <= self._shown:
+        if new or begun or not tables <= self._shown:
             self._shown |= tables
-            write_views(self._store)
+            self._keeps.show()
         events = sum(file.rows for file in files)
         self._events += events
         self._listener.recorded(events)
@@ -238,57 +336,15 @@ class _Run:
     def _see(self, at: int) -> None:
         """The log is read to its end as it was then: a time before that is a point of it, though nothing happened."""
         if time.monotonic() - self._seen_at > _SEEN_SECONDS:
-            self._store.say("seen_at", str(at))
+            self._log.say("seen_at", str(at))
             self._seen_at = time.monotonic()
-
-    # Definitions
 
     def _last_definitions(self) -> dict[str, Definition]:
         """The last definition of each table that the log knows."""
-        base = self._store.bases()[-1]
-        ids = {one.table: one.schema_id for one in self._store.base_tables(base.number)}
-        for table in self._store.tables():
-            if (last := self._store.latest(table)) is not None:
+        bases = self._log.bases()
+        lines = self._log.base_tables(bases[-1].number) if bases else []
+        ids = {one.table: one.schema_id for one in lines}
+        for table in self._log.tables():
+            if (last := self._log.latest(table)) is not None:
                 ids[table] = last
-        return {table: self._store.definition(schema_id) for table, schema_id in ids.items()}
-
-    def _keep_definitions(self, files: Sequence[EventFile]) -> bool:
-        """Beside the log, before its events refer to them; whether there are new ones."""
-        is_new = False
-        for table, schema_id in dict.fromkeys(
-            (f.table, one) for f in files for one in f.schema_ids
-        ):
-            last = self._known.get(table)
-            if last is not None and last.schema_id == schema_id:
-                continue
-            definition = self._definitions.find(schema_id)
-            self._store.keep(definition)
-            if last is not None:
-                self._note_gap(table, last, definition)
-            self._known[table] = definition
-            is_new = True
-        return is_new
-
-    def _note_gap(self, table: str, before: Definition, after: Definition) -> None:
-        """Columns that the source has filled by itself, in rows that it did not log."""
-        names = {name.lower() for name in before.names}
-        added = [name for name in after.names if name.lower() not in names]
-        filled = [name for name in added if not self._is_empty_at_first(table, name)]
-        if filled:
-            self._store.note_gap(table, after.schema_id, filled)
-            self._listener.said(
-                f"{table} got the column {filled[0]} with a value in every row, which no log tells: rows that do not"
-                " change from now on cannot be restored after this; begin a log anew"
-            )
-
-    def _is_empty_at_first(self, table: str, name: str) -> bool:
-        """Whether a column is NULL in every row that was there before it."""
-        server = self._request.keyspace().serving[0].servers[0]
-        with connect(parse_endpoint(server)) as session:
-            source = cast(Introspects, session)
-            found = source.find(table)
-            described = source.describe(found) if found else None
-        column = described.column(name) if described else None
-        if described is None or column is None:
-            return False
-        return column.nullable and not column.generated and column.name not in described.defaulted
+        return {table: self._log.definition(schema_id) for table, schema_id in ids.items()}

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from truecopy.changelog.facts import Base, bare_name
+from truecopy.changelog.ledger import Log
 from truecopy.changelog.loading import (
     RowTarget,
     described,
@@ -23,10 +25,10 @@ from truecopy.changelog.loading import (
     row_target,
     split_name,
 )
+from truecopy.changelog.opening import CHANGES, open_log
 from truecopy.changelog.packing import Settling
 from truecopy.changelog.points import PointInLog, find_point
 from truecopy.changelog.state import TableLog
-from truecopy.changelog.store import Base, Store, bare_name
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Session
@@ -69,23 +71,39 @@ class LoadingSlices:
 
 
 def restore(
-    folder: Path, table: str, at: str, to: str, *, name: str = "", master: str | None = None
+    place: str | Path,
+    table: str,
+    at: str,
+    to: str,
+    *,
+    name: str = "",
+    log: str = CHANGES,
+    master: str | None = None,
 ) -> RestoreReport:
-    """Writes a table as it was at a point; the target's table must be empty, or is made."""
+    """Writes a table as it was at a point; the target's table must be empty, or is made.
+
+    Args:
+        place: A folder, or the URL of a database that holds the log.
+        table: As the log has it.
+        at: The point.
+        to: The URL of the target.
+        name: The table's name there; the same by default.
+        log: The name of a log in a database.
+        master: Of Spark.
+    """
     endpoint = parse_endpoint(to)
     if endpoint.scheme in ("sqlite", "duckdb") and master and not is_local(master):
         raise UsageError(
             f"{endpoint} is a file of this machine, which the executors of a cluster cannot open"
         )
-    with Store.open(folder) as store, explained():
-        store.publish()
+    with open_log(place, log) as store, explained():
         found = store.find_table(table)
         return _Restore(store, found, at, endpoint, name or bare_name(found), master).run()
 
 
 class _Restore:
     def __init__(
-        self, store: Store, table: str, at: str, endpoint: Endpoint, name: str, master: str | None
+        self, store: Log, table: str, at: str, endpoint: Endpoint, name: str, master: str | None
     ) -> None:
         self._store = store
         self._table = table

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from truecopy.changelog.facts import Base, BaseTable, EventFile
+from truecopy.changelog.ledger import Log
 from truecopy.changelog.packing import Cut, Gathering, Layout, Order, Settling, as_table
 from truecopy.changelog.points import PointInLog
-from truecopy.changelog.reading import read_events
-from truecopy.changelog.store import Base, BaseTable, EventFile, Store
 from truecopy.model.change import TRUNCATE, Definition
 from truecopy.model.errors import CannotFinish
 
@@ -46,7 +46,7 @@ class _Slice:
 class TableLog:
     """What a log has of one table, from a base on."""
 
-    def __init__(self, store: Store, spark: SparkSession, table: str, base: Base) -> None:
+    def __init__(self, store: Log, spark: SparkSession, table: str, base: Base) -> None:
         self._store = store
         self._spark = spark
         self._base = base
@@ -68,7 +68,7 @@ class TableLog:
 
     def events(self, point: PointInLog) -> DataFrame:
         """Those that are put upon the base, up to the point."""
-        events = read_events(self._spark, self._store, self.files)
+        events = self._store.marks(self._spark, self.files)
         return events.where(events["batch"] > self._base.batch).where(point.includes())
 
     def settled(
@@ -91,8 +91,8 @@ class TableLog:
             done: Slices that are passed over.
             is_alone: One slice after the other.
         """
-        events = [str(self._store.path(file)) for file in self.files]
-        base = [str(path) for path in self._store.base_files(self._base.number, self.table)]
+        events = self._store.event_pieces(self.files)
+        base = self._store.base_pieces(self._base.number, self.table)
         cuts = [Cut(dict(point.bounds), self._emptied(point)) for point in points]
         keyed = bool(final.key)
         gathering = Gathering(

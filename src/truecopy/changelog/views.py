@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from truecopy.changelog.store import BASE, CHANGES, VIEWS, Base, Store, bare_name, partition
+from truecopy.changelog.facts import Base, bare_name, partition
+from truecopy.changelog.store import BASE, CHANGES, VIEWS, Store
 from truecopy.model.change import DELETE, TRUNCATE, Definition
 from truecopy.model.types import Decimal, Integer, Type
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -25,8 +24,9 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.request import ENGINE_SETTINGS, Request
 
 if TYPE_CHECKING:
+    from truecopy.changelog.ledger import Log
     from truecopy.changelog.record import Listener, RecordReport
-    from truecopy.changelog.store import Store
+    from truecopy.tasks.file import Task
 
 changelog_app = typer.Typer(
     name="changelog",
@@ -39,7 +39,10 @@ _Source = Annotated[
     typer.Argument(metavar="ENDPOINT", help="URL of a database, or the path of a keyspace file."),
 ]
 _Log = Annotated[
-    str, typer.Argument(metavar="LOG", help="The folder of the log: a path, or lake:///path.")
+    str,
+    typer.Argument(
+        metavar="LOG", help="A folder (a path, or lake:///path), or the URL of a database."
+    ),
 ]
 _Tables = Annotated[
     list[str] | None,
@@ -65,51 +68,71 @@ _Name = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _Table = Annotated[str, typer.Option("--table", metavar="NAME", help="A table, as the log has it.")]
+_CHANGES = "changes"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _STOP_SECONDS = 120.0
 
 
 @changelog_app.command()
 def start(
-    endpoint: _Source,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="URL of a database, or the path of a keyspace or task file."
+        ),
+    ],
     to: Annotated[
         str,
-        typer.Option(metavar="LOG", help="A folder, or the URL of a database that gets a table."),
-    ],
+        typer.Option(
+            metavar="LOG",
+            help="A folder, or the URL of a database that gets tables. Default: a task's target.",
+        ),
+    ] = "",
     tables: _Tables = None,
     until: _Until = "never",
     interval: _Interval = 1.0,
     shard: _Shard = "",
-    log: _Name = "changes",
+    log: _Name = "",
     from_: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="POINT",
-            help="Of a log in a database: start, current, a token or a time.",
+            help="Of a log in a database: begin at start, current, a token or a time, without a copy of the tables.",
         ),
-    ] = "current",
+    ] = "",
     set_: _Set = None,
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
     """Record every change, each once, until it is stopped; the same command goes on where it stopped.
 
-    In a folder the log begins with a copy of the tables, from which they can be restored.
+    It begins with a copy of the tables, from which they can be restored.
 
     \b
-    truecopy changelog start mariadb://repl@db1/shop --to /srv/shop-log
-    truecopy changelog start shop-keyspace.yaml --to /srv/shop-log --until current
-    truecopy changelog start mariadb://repl@db1/shop --to postgresql://app@db2/archive
+    Examples:
+      truecopy changelog start mariadb://repl@db1/shop --to /srv/shop-log
+      truecopy changelog start shop-keyspace.yaml --to /srv/shop-log --until current
+      truecopy changelog start mariadb://repl@db1/shop --to postgresql://app@db2/archive
+      truecopy changelog start shop-log.yaml
     """
+    from truecopy.changelog.opening import log_folder
     from truecopy.changelog.record import Recording
     from truecopy.changelog.table_log import TableRecording
 
     _require_end(until)
-    request = _request(endpoint, tables, shard, set_)
+    if (task := _task(source)) is not None:
+        request, to, log = _of_task(task, to, log, given=bool(tables or shard or set_))
+        master = master or task.spark.master
+    else:
+        request = _request(source, tables, shard, set_)
+    if not to:
+        raise UsageError("--to is missing: name a folder, or the URL of a database")
     with _progress("recorded", "changes") as listener:
         recording: _Runs
-        if (folder := _folder(to)) is not None:
+        if (folder := log_folder(to)) is not None:
+            if from_:
+                raise UsageError("--from is for logs in a database: a folder begins with a copy")
             recording = Recording(
                 request, folder, interval=interval, master=master, listener=listener
             )
@@ -117,7 +140,7 @@ def start(
             recording = TableRecording(
                 request,
                 to,
-                log=log,
+                log=log or _CHANGES,
                 start=from_,
                 interval=interval,
                 master=master,
@@ -143,7 +166,8 @@ def follow(
     """Keep a copy in another database up to date, with the last token in each row; it only moves forward.
 
     \b
-    truecopy changelog follow mariadb://repl@db1/shop --to postgresql://app@db2/copy
+    Examples:
+      truecopy changelog follow mariadb://repl@db1/shop --to postgresql://app@db2/copy
     """
     from truecopy.changelog.follow import Copy
 
@@ -159,27 +183,23 @@ def follow(
 @changelog_app.command()
 def stop(
     to: Annotated[str, typer.Argument(metavar="LOG", help="As start got it by --to.")],
-    log: _Name = "changes",
+    log: _Name = "",
 ) -> int:
     """End a log that is being written, after its batch; start goes on with it."""
-    folder = _folder(to)
-    if folder is None:
-        from truecopy.changelog.table_log import LogLine
+    from truecopy.changelog.opening import open_log
 
-        LogLine(parse_endpoint(to), log).ask_to_stop()
-        say("asked to stop")
-        return 0
-    from truecopy.changelog.store import Store
-
-    with Store.open(folder) as store:
-        if not store.is_written():
-            say(f"nobody writes {folder}")
+    with open_log(to, log or _CHANGES) as found:
+        if found.is_written() is False:
+            say(f"nobody writes {found.place}")
             return 0
-        store.say("stop", "asked")
+        found.say("stop", "asked")
+        if found.is_written() is None:
+            say("asked to stop")
+            return 0
         deadline = time.monotonic() + _STOP_SECONDS
-        while store.is_written():
+        while found.is_written():
             if time.monotonic() > deadline:
-                raise CannotFinish(f"{folder} is still being written; it ends after its batch")
+                raise CannotFinish(f"{found.place} is still being written; it ends after its batch")
             time.sleep(0.1)
     say("stopped")
     return 0
@@ -199,9 +219,16 @@ def compact(
 ) -> int:
     """Merge small files; with --keep, leave out the past. May run while the log is written."""
     from truecopy.changelog.compact import compact as compact_log
+    from truecopy.changelog.opening import log_folder
 
     before = int(time.time() * 1e6) - _microseconds(keep) if keep else None
-    report = compact_log(_need_folder(log), before=before, master=master)
+    folder = log_folder(log)
+    if folder is None:
+        raise UsageError(
+            f"{parse_endpoint(log)} is a database, where a log has no files to merge and keeps all of its past: keep"
+            " the log in a folder instead"
+        )
+    report = compact_log(folder, before=before, master=master)
     if json_:
         _print_json(asdict(report))
     else:
@@ -211,12 +238,12 @@ def compact(
 
 
 @changelog_app.command()
-def ls(log: _Log, json_: _Json = False) -> int:
+def ls(place: _Log, log: _Name = "", json_: _Json = False) -> int:
     """Say what a log holds: its tables, from when they can be restored, and how far it has come."""
-    from truecopy.changelog.store import Store
+    from truecopy.changelog.opening import open_log
 
-    with Store.open(_need_folder(log)) as store:
-        document = _document(store)
+    with open_log(place, log or _CHANGES) as found:
+        document = _document(found)
     if json_:
         _print_json(document)
         return 0
@@ -230,13 +257,14 @@ def ls(log: _Log, json_: _Json = False) -> int:
     out.print(shown)
     for name in ("source", "restorable_from", "read_to", "position", "views"):
         out.print(f"{name.replace('_', ' ')}: {document[name]}", soft_wrap=True, markup=False)
-    out.print("being written" if document["running"] else "not being written")
+    running = {True: "being written", False: "not being written", None: "its writer is not known"}
+    out.print(running[document["running"]])
     return 0
 
 
 @changelog_app.command()
 def restore(
-    log: _Log,
+    place: _Log,
     table: _Table,
     at: Annotated[
         str,
@@ -246,17 +274,19 @@ def restore(
     ],
     to: Annotated[str, typer.Option(metavar="ENDPOINT", help="URL of the database that gets it.")],
     as_: Annotated[str, typer.Option("--as", metavar="NAME", help="Under another name.")] = "",
+    log: _Name = "",
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
     """Write a table as it was at a point, to the transaction.
 
     \b
-    truecopy changelog restore /srv/shop-log --table orders --at 2026-01-31T12:00:00Z --to sqlite:///then.db
+    Examples:
+      truecopy changelog restore /srv/shop-log --table orders --at 2026-01-31T12:00:00Z --to sqlite:///then.db
     """
     from truecopy.changelog.restore import restore as restore_table
 
-    report = restore_table(_need_folder(log), table, at, to, name=as_, master=master)
+    report = restore_table(place, table, at, to, name=as_, log=log or _CHANGES, master=master)
     if json_:
         _print_json(asdict(report))
     else:
@@ -266,10 +296,11 @@ def restore(
 
 @changelog_app.command()
 def diff(
-    log: _Log,
+    place: _Log,
     table: _Table,
     at: Annotated[str, typer.Option("--at", metavar="POINT", help="The one point.")],
     and_: Annotated[str, typer.Option("--and", metavar="POINT", help="The other point.")],
+    log: _Name = "",
     master: _Master = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> int:
@@ -277,7 +308,7 @@ def diff(
     from truecopy.changelog.diff import diff as diff_points
 
     count = 0
-    for difference in diff_points(_need_folder(log), table, at, and_, master):
+    for difference in diff_points(place, table, at, and_, log=log or _CHANGES, master=master):
         count += 1
         _print_difference(asdict(difference), json_)
     say(f"{table}: {count:,} rows differ")
@@ -369,19 +400,32 @@ def _require_end(until: str) -> None:
         raise UsageError(f"--until {until}: write never or current")
 
 
-def _folder(text: str) -> Path | None:
-    """The folder of a log; None where a database is meant."""
-    if "://" not in text:
-        return Path(text).absolute()
-    endpoint = parse_endpoint(text)
-    return Path("/" + endpoint.path.lstrip("/")) if endpoint.scheme == "lake" else None
+def _task(path: str) -> Task | None:
+    """The task of a file; None where a database or a keyspace is named."""
+    from truecopy.stream.yaml_file import read_yaml
+    from truecopy.tasks.file import load_task
+
+    if "://" in path:
+        return None
+    document = read_yaml(path, "the file")
+    return load_task(path) if isinstance(document, dict) and "task" in document else None
 
 
-def _need_folder(text: str) -> Path:
-    folder = _folder(text)
-    if folder is None:
-        raise UsageError(f"{parse_endpoint(text)} is a database, and the log of a folder is wanted")
-    return folder
+def _of_task(task: Task, to: str, log: str, *, given: bool) -> tuple[Request, str, str]:
+    """What is recorded, where, and under which name."""
+    from truecopy.metastore.definitions import choose_metastore
+    from truecopy.spark import choose_settings
+    from truecopy.tasks.changelog import log_task
+
+    if given:
+        raise UsageError(
+            f"{task.path} says which tables and how: leave --tables, --shard and --set out"
+        )
+    choose_settings(task.spark.settings)
+    if task.metastore is not None:
+        choose_metastore(task.metastore)
+    found = log_task(task)
+    return found.request, to or found.to, log or found.log
 
 
 def _microseconds(text: str) -> int:
@@ -394,27 +438,27 @@ def _microseconds(text: str) -> int:
 # What is printed
 
 
-def _document(store: Store) -> dict[str, Any]:
+def _document(store: Log) -> dict[str, Any]:
     if store.last < 0:
         raise UsageError(
-            f"the log in {store.folder} was not begun: truecopy changelog start goes on"
+            f"the log in {store.place} was not begun: truecopy changelog start goes on"
         )
     bases, files = store.bases(), store.files()
-    base = bases[-1]
     rows: dict[str, int] = {}
-    for chunk in store.chunks(base.number):
+    for chunk in store.chunks(bases[-1].number) if bases else ():
         rows[chunk.table] = rows.get(chunk.table, 0) + (chunk.rows or 0)
     end = store.end_of(store.last)
-    ready = base.ready is not None
+    ready = bool(bases) and bases[-1].ready is not None
+    folder = getattr(store, "folder", None)
     return {
         "source": store.word("source"),
         "running": store.is_written(),
-        "restorable_from": _time(base.ready_at) if ready else None,
+        "restorable_from": _time(bases[-1].ready_at) if ready else None,
         "read_to": _time(max(end.slowest, int(store.word("seen_at") or 0))),
         "position": str(end.token()),
         "batches": store.last,
         "changes": sum(file.rows for file in files),
-        "views": str(store.folder / "views"),
+        "views": str(folder / "views") if folder else None,
         "tables": [
             {
                 "table": table,
