@@ -45,17 +45,19 @@ def run(
 ) -> int:
     """Copy the tables of a task and replicate their changes; the same command goes on where it stopped.
 
-    Once the target has taken over (`truecopy cutover`), its changes are replicated back.
+    Rows are copied in chunks, each compared before it is committed, while the
+    source is written to; then the changes since, and those to come. Once the
+    target has taken over (`truecopy cutover`), its changes are replicated back.
 
     \b
-    truecopy run shop.yaml
-    truecopy run shop.yaml --until-caught-up --json
+    Examples:
+      truecopy run shop.yaml
+      truecopy run shop.yaml --until-caught-up --json
+      truecopy run shop.yaml --snapshot-only
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
     from truecopy.tasks.legs import transfer_legs
-    from truecopy.tasks.validation import validators_beside
-    from truecopy.transfer.continuous.together import validating
     from truecopy.transfer.cutover.standing import standing
     from truecopy.transfer.equal import begin_equal
     from truecopy.transfer.fleet import runner
@@ -72,9 +74,7 @@ def run(
             begin_equal(leg, said=say)
     for leg in legs:
         _require_ready(leg, task)
-    lasts = not snapshot_only and not until_caught_up
-    validators = validators_beside(loaded, legs, say) if lasts else []
-    with transfer_progress(ERRORS) as progress, validating(validators):
+    with transfer_progress(ERRORS) as progress:
         carry_out = runner(legs, Listener(said=say, progress=progress))
         report = carry_out(snapshot_only=snapshot_only, until_caught_up=until_caught_up)
     if json_:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from truecopy.model.errors import UsageError
 from truecopy.tasks.ends import Address
 from truecopy.tasks.file import Task
-from truecopy.tasks.sections import Throttle, Verify
+from truecopy.tasks.sections import Continuous, Throttle, Verify
+from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Reading, Settings
 from truecopy.transfer.webhook import Hook
@@ -37,6 +38,7 @@ def settings_between(task: Task, source: str, target: str) -> Settings:
         ddl=task.ddl,
         cascades=task.cascades,
         verify=chosen_verifiers(task.verify),
+        continuous=continuous_options(task.verify.continuous) if task.verify.continuous else None,
         limits=transfer_limits(task.throttle),
         hook=Hook(task.webhook.url, task.webhook.events) if task.webhook else None,
         reading=Reading(
@@ -59,6 +61,14 @@ def chosen_verifiers(verify: Verify) -> tuple[str, ...]:
     """The names of the verifiers that a task asks for."""
     names = ("inline", "iterative", "checksum", "target")
     return tuple(name for name in names if getattr(verify, name))
+
+
+def continuous_options(asked: Continuous) -> ContinuousOptions:
+    """What a task's section `continuous` says."""
+    given = {name: getattr(asked, name) for name in ContinuousOptions.__dataclass_fields__}
+    return ContinuousOptions(
+        **given | {"connections": asked.connections or 0, "rate": asked.rate or 0}
+    )
 
 
 def transfer_limits(throttle: Throttle) -> Limits:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from truecopy.model.errors import UsageError
 from truecopy.tasks.file import Task
 from truecopy.tasks.legs import transfer_legs
 from truecopy.tasks.sections import Continuous
+from truecopy.tasks.transfer import continuous_options
 from truecopy.transfer.continuous.options import ContinuousOptions
-from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.settings import Settings
 
 
@@ -25,21 +23,4 @@ def validation_options(task: Task) -> ContinuousOptions:
         raise UsageError(
             f"{task.path}: applied: task: with validate-only another tool replicates; write replica or lag"
         )
-    given = {name: getattr(asked, name) for name in ContinuousOptions.__dataclass_fields__}
-    return ContinuousOptions(
-        **given | {"connections": asked.connections or 0, "rate": asked.rate or 0}
-    )
-
-
-def validators_beside(
-    task: Task, legs: Sequence[Settings], said: Callable[[str], None]
-) -> list[Validator]:
-    """Those that run with the task; none where it does not ask for it.
-
-    A leg that was turned around by a cutover replicates back: it is another one than the file describes.
-    """
-    if task.verify.continuous is None:
-        return []
-    forth = {leg.source for leg in transfer_legs(task)}
-    options = validation_options(task)
-    return [Validator(leg, options, said) for leg in legs if leg.source in forth]
+    return continuous_options(asked)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from truecopy.engines import pool
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, Ledger
 from truecopy.transfer.progress import Progress
 from truecopy.transfer.run import Listener, RunReport, TableState, Transfer
@@ -69,10 +70,11 @@ class Fleet:
 
     def _in_turn(self) -> dict[str, RunReport]:
         """A file has one writer: leg after leg, until this thread is interrupted."""
-        while True:
-            for leg in self._legs:
-                self._transfer(leg).run(until_caught_up=True)
-            time.sleep(_TURN_SECONDS)
+        with validating(self._legs, self._listener.said):
+            while True:
+                for leg in self._legs:
+                    self._transfer(leg).run(until_caught_up=True)
+                time.sleep(_TURN_SECONDS)
 
     def _replicate(self) -> dict[str, RunReport]:
         """All legs, until one of them ends or this thread is interrupted; then the others end, too."""

@@ -29,6 +29,7 @@ from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
+from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.copying import Copying
 from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes, tie_tables
@@ -118,6 +119,8 @@ class Transfer:
             with steering.running(beside=not is_file), ExitStack() as stack:
                 spark = spark_session(self._settings.master)
                 watch = stack.enter_context(self._watching(spark, plans, line))
+                if not snapshot_only and not until_caught_up:
+                    stack.enter_context(validating([self._settings], self._listener.said))
                 if line.phase == SNAPSHOT:
                     steering.enter(SNAPSHOT)
                     self._copy(spark, source, plans, line, steering)

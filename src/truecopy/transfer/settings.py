@@ -11,6 +11,7 @@ from truecopy.mapping.plan import MappingRules
 from truecopy.model.secret import Secret
 from truecopy.model.table import TableName
 from truecopy.stream.request import DEFAULT_MAX_BYTES, Request
+from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.leg import Leg
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.webhook import Hook
@@ -46,6 +47,7 @@ class Settings:
         ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
         cascades: Who does what foreign keys of the source do and its log does not tell: `refuse` or `target`.
         verify: The verifiers that watch the replication: `inline`, `iterative`, `target`.
+        continuous: How every replicated change is checked on the target, beside a run that lasts; None for not at all.
         limits: What may be taken from the databases; can be changed while it runs.
         hook: Who is told of events.
         leg: Of a keyspace: which part of it this transfer carries.
@@ -67,6 +69,7 @@ class Settings:
     ddl: str = "additive"
     cascades: str = REFUSE_CASCADES
     verify: tuple[str, ...] = ()
+    continuous: ContinuousOptions | None = None
     limits: Limits = field(default_factory=Limits)
     hook: Hook | None = None
     reading: Reading = field(default_factory=Reading)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from truecopy.model.change import DELETE
 from truecopy.model.relation import Relation
 from truecopy.model.text import readable_text
 from truecopy.model.types import Float, Type
+from truecopy.transfer.continuous.options import Tolerance
 from truecopy.transfer.proof.keys import pack, restated
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
@@ -72,17 +73,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """How far two floats may be apart: a share of the larger one, or so much, whichever allows more."""
-
-    relative: float = 0.0
-    absolute: float = 0.0
-
-    def __bool__(self) -> bool:
-        return self.relative > 0 or self.absolute > 0
-
-
-@dataclass(frozen=True)
 class Comparer:
     """Tells whether the target holds what changes say.
 
@@ -93,7 +83,7 @@ class Comparer:
 
     checks: Mapping[str, Check]
     whole: bool = True
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
     def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
         """The form of the rows of each definition; NULL for one that is not looked at."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from truecopy.transfer.continuous.compare import Tolerance
-
 FULL, FAST = "full", "fast"
 AUTO, TASK, REPLICA, LAG = "auto", "task", "replica", "lag"
 LONGEST_SECONDS = 3600.0
 """The longest time between two looks at an error."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two floats may be apart: a share of the larger one, or so much, whichever allows more."""
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.relative > 0 or self.absolute > 0
 
 
 @dataclass(frozen=True)

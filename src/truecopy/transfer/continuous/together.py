@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.jobs import beside
+from truecopy.transfer.settings import Settings
 
 _END_SECONDS = 30.0
 
@@ -42,8 +43,9 @@ def run_validators(validators: Sequence[Validator], start: str | None = None) ->
 
 
 @contextmanager
-def validating(validators: Sequence[Validator]) -> Iterator[None]:
-    """Validation beside a run of the same tasks, for as long as the block runs; what stops it does not stop the run."""
+def validating(tasks: Sequence[Settings], said: Callable[[str], None]) -> Iterator[None]:
+    """Validation beside a run of tasks that ask for it, while the block runs; what stops it does not stop the run."""
+    validators = [Validator(one, one.continuous, said) for one in tasks if one.continuous]
     threads = [threading.Thread(target=_beside, args=(each,), daemon=True) for each in validators]
     for thread in threads:
         thread.start()

@@ -49,6 +49,7 @@ def way_back(settings: Settings, tables: Mapping[str, Any]) -> Settings:
         tables=tuple(tables),
         exclude=(),
         rules=MappingRules(routes),
+        continuous=None,  # a task has one validation, and that is of the way forth
         # Its name and the settings of its engine are those of the other end.
         reading=replace(settings.reading, shard="", settings={}),
     )
