@@ -7,6 +7,7 @@ state kept as bytes between rounds, as the metastore does it.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +19,7 @@ from truecopy.model.table import Column, TableName
 from truecopy.model.types import Text
 from truecopy.transfer.continuous.compare import Check, Comparer
 from truecopy.transfer.continuous.entries import CHANGE, ENTRIES, from_bytes, to_bytes
-from truecopy.transfer.continuous.judge import Event, Round, Rules, Seen, name_of
+from truecopy.transfer.continuous.judge import Emptied, Event, Round, Rules, Seen, name_of
 
 SECOND = 1_000_000
 SHARD, TABLE, SCHEMA = "s", "t", "one"
@@ -99,12 +100,40 @@ class World:
     def entries(self) -> pa.Table:
         return from_bytes(self.kept)
 
-    def round(self, until: int, *, crash: bool = False, recheck: bool = False) -> None:
-        """Checks the changes up to a position, which must be applied; a crash comes before anything is stored."""
+    def round(
+        self,
+        until: int,
+        *,
+        crash: bool = False,
+        recheck: bool = False,
+        released: Mapping[str, int] | None = None,
+        emptied: bool = False,
+    ) -> None:
+        """Checks the changes up to a position, which must be applied; a crash comes before anything is stored.
+
+        Args:
+            until: The position.
+            crash: Nothing is stored.
+            recheck: All errors are looked at.
+            released: Keys that are let go of, and the position at which that was said.
+            emptied: The table was emptied before all of these changes.
+        """
         assert until <= self.applied
         changes = self._changes(self.read, until)
         asked = frozenset(name_of(SHARD, TABLE, [key]) for key in self.errors if recheck)
-        rules = Rules(self.now, INTERVAL, DELAY, 3600 * SECOND, {SHARD: str(until)}, asked=asked)
+        rules = Rules(
+            self.now,
+            INTERVAL,
+            DELAY,
+            3600 * SECOND,
+            {SHARD: str(until)},
+            asked=asked,
+            released={
+                name_of(SHARD, TABLE, [key]): {SHARD: str(at)}
+                for key, at in (released or {}).items()
+            },
+            emptied={(SHARD, TABLE): Emptied(-1, 0, str(until))} if emptied else {},
+        )
         done = Round(self.entries, changes, rules, comparer())
         if len(done.wanted):
             done.settle(self._look(done.asked_for))

@@ -102,11 +102,11 @@ def test_wishes_wait_for_the_validator(store: Validations) -> None:
     assert store.clear("x", [three]) == 1
     assert store.recheck("x", [four]) == 1
     assert store.error_counts("x") == {NEW: 1, IGNORED: 1, RESOLVED: 1}
-    asked, released, obeyed = store.wishes("x")
-    assert asked == {"3"}
-    assert released == {"1", "2"}
-    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=obeyed)
-    assert store.wishes("x") == (frozenset(), frozenset(), ())
+    wishes = store.wishes("x")
+    assert wishes.asked == {"3"}
+    assert wishes.released == {"1": {"s": "0-1-5"}, "2": {"s": "0-1-5"}}
+    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=wishes)
+    assert not store.wishes("x")
     assert [error.id for error in store.errors("x")] == [one, two, four]
 
 
@@ -121,10 +121,33 @@ def test_a_round_that_was_under_way_does_not_bring_back_what_was_settled(
     store.clear("x", [two])
     store.store("x", epoch, AT, {}, [], [], both, caught_up=True)  # it had looked before
     assert [(error.id, error.status) for error in store.errors("x")] == [(one, RESOLVED)]
-    _, _, obeyed = store.wishes("x")
-    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=obeyed)
-    store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
+    obeyed = store.wishes("x")
+    store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True, obeyed=obeyed)
     assert [error.status for error in store.errors("x")] == [RESOLVED, NEW]
+
+
+def test_what_is_released_is_what_was_taken_up_when_it_was_asked_for(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
+    store.resolve("x", None)
+    later = {"s": ("0-1-9", 9)}
+    store.store("x", epoch, later, {}, [], [], [found("1")], caught_up=True)  # it had begun before
+    assert store.wishes("x").released == {"1": {"s": "0-1-5"}}
+
+
+def test_wishes_that_come_while_a_round_follows_others_are_not_forgotten(
+    store: Validations,
+) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    store.store("x", epoch, AT, {}, [], [], [found("1"), found("2")], caught_up=True)
+    one, two = (error.id for error in store.errors("x"))
+    store.recheck("x", None)
+    followed = store.wishes("x")
+    assert store.clear("x", [one]) == 1
+    assert store.recheck("x", [two]) == 1
+    store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=followed)
+    assert store.wishes("x").released.keys() == {"1"}
+    assert store.wishes("x").asked == {"2"}
 
 
 def test_only_parts_that_are_due_or_named_are_read(store: Validations) -> None:

@@ -132,3 +132,57 @@ def test_errors_are_looked_at_less_and_less_often() -> None:
     gaps = [b[0] - a[0] for a, b in zip(world.looks["k"], world.looks["k"][1:], strict=False)]
     assert gaps[-1] == 3600 * SECOND
     assert len(gaps) < 30
+
+
+def failing() -> World:
+    """A row whose change has failed for so long that it is an error."""
+    world = World()
+    world.write("k", "v")
+    world.replicate(1)
+    world.corrupt("k", "bad", pin=True)
+    for _ in range(9):
+        world.now += INTERVAL
+        world.round(world.applied)
+    assert set(world.errors) == {"k"}
+    return world
+
+
+def test_an_error_that_is_let_go_of_is_forgotten_until_its_row_changes() -> None:
+    world = failing()
+    world.round(world.applied, released={"k": world.read})
+    assert world.entries.num_rows == 0
+    world.write("k", "new")
+    world.replicate(1)
+    world.round(world.applied)
+    assert world.entries.num_rows == 1
+
+
+def test_letting_go_of_an_error_keeps_a_change_that_a_round_had_taken_up_meanwhile() -> None:
+    world = failing()
+    said_at = world.read  # by hand, while the round below is under way, which does not know
+    world.write("k", "new")
+    world.replicate(1)
+    world.round(world.applied)
+    world.now += INTERVAL
+    let_go = world.now
+    world.round(world.applied, released={"k": said_at})
+    assert world.entries.num_rows == 1
+    assert not world.errors  # its clock begins anew
+    for _ in range(9):
+        world.now += INTERVAL
+        world.round(world.applied)
+    assert world.errors["k"].first_failed_at == let_go
+
+
+def test_letting_go_of_an_error_keeps_that_its_table_was_emptied_meanwhile() -> None:
+    world = failing()
+    said_at = world.read
+    world.write("other", None)  # the position at which the table is emptied
+    world.replicate(1)
+    looks = len(world.looks["k"])
+    world.round(world.applied, emptied=True)
+    assert len(world.looks["k"]) == looks + 1
+    world.now += INTERVAL
+    world.round(world.applied, released={"k": said_at})
+    (kind,) = world.entries.column("kind").to_pylist()
+    assert kind == "delete"

@@ -102,8 +102,9 @@ _error = Table(
     Column("target", Text, nullable=False),
     Column("first_failed_at", BigInteger, nullable=False),
     Column("last_failed_at", BigInteger, nullable=False),
-    Column("asked", Boolean, nullable=False),
-    Column("released", Boolean, nullable=False),
+    # When somebody asked to look again; and how far changes were taken up when somebody let go of the row.
+    Column("asked_at", BigInteger),
+    Column("released_at", Text),
     Index("validation_error_row", "task", "identity"),
     sqlite_autoincrement=True,
 )
@@ -188,6 +189,40 @@ class ErrorRow:
     target: Mapping[str, str | None] | None
     first_failed_at: int
     last_failed_at: int
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked for by hand of one error, as it stood when it was read."""
+
+    id: int
+    name: str
+    asked_at: int | None
+    released_at: str | None
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for by hand, and not followed so far."""
+
+    each: Sequence[Wish] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.each)
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Names of rows that are to be looked at now."""
+        return frozenset(wish.name for wish in self.each if wish.released_at is None)
+
+    @property
+    def released(self) -> dict[str, dict[str, str]]:
+        """Names of rows that are to be let go of: by shard, the position behind which changes are no part of that."""
+        return {
+            wish.name: {shard: at for shard, (at, _) in json.loads(wish.released_at).items()}
+            for wish in self.each
+            if wish.released_at is not None
+        }
 
 
 @dataclass(frozen=True)
@@ -305,7 +340,7 @@ class Validations:
         pending: Iterable[PendingPart],
         found: Iterable[Found],
         caught_up: bool,
-        obeyed: Sequence[int] = (),
+        obeyed: Wishes | None = None,
     ) -> None:
         """Stores a round.
 
@@ -318,7 +353,7 @@ class Validations:
             pending: What is pending there now.
             found: What to say of errors.
             caught_up: Whether it has caught up by now.
-            obeyed: The errors whose wishes by hand were followed.
+            obeyed: The wishes that were followed; those that came meanwhile wait for the next round.
         """
         with self._engine.begin() as connection:
             self._require(connection, task, epoch)
@@ -339,13 +374,10 @@ class Validations:
             for one in pending:
                 _keep(connection, task, one, pieces[one.part])
                 pieces[one.part] += 1
+            for wish in obeyed.each if obeyed else ():
+                _tick_off(connection, task, wish)
             for what in found:
                 _note(connection, task, what)
-            for number in obeyed:
-                mine = _of(delete(_error), task).where(_error.c.id == number)
-                connection.execute(mine.where(_error.c.status == _CLEARED))
-                obey = _of(update(_error), task).where(_error.c.id == number)
-                connection.execute(obey.values(asked=False, released=False))
 
     # What is pending
 
@@ -410,27 +442,24 @@ class Validations:
 
     def resolve(self, task: str, ids: Sequence[int] | None) -> int:
         """Takes errors for settled: their rows are looked at again when they change."""
-        return self._change(task, ids, (NEW, IGNORED), status=RESOLVED, released=True)
+        return self._change(task, ids, (NEW, IGNORED), status=RESOLVED, released_at=_taken_up(task))
 
     def clear(self, task: str, ids: Sequence[int] | None) -> int:
         """Removes errors from the record, and their rows from watch."""
-        return self._change(task, ids, STATUSES, status=_CLEARED, released=True)
+        return self._change(task, ids, STATUSES, status=_CLEARED, released_at=_taken_up(task))
 
     def recheck(self, task: str, ids: Sequence[int] | None) -> int:
         """Has errors looked at by the next round."""
-        return self._change(task, ids, (NEW, IGNORED), asked=True)
+        return self._change(task, ids, (NEW, IGNORED), asked_at=_now())
 
-    def wishes(self, task: str) -> tuple[frozenset[str], frozenset[str], tuple[int, ...]]:
-        """Names of rows that are to be looked at now, and to be let go of; and the errors that say so."""
+    def wishes(self, task: str) -> Wishes:
+        """What was asked for by hand since the last round."""
         c = _error.c
-        wanted = _of(select(c.id, c.name, c.asked, c.released), task)
+        wanted = _of(select(c.id, c.name, c.asked_at, c.released_at), task)
+        wanted = wanted.where(or_(c.asked_at.is_not(None), c.released_at.is_not(None)))
         with self._engine.connect() as connection:
-            rows = connection.execute(wanted.where(or_(c.asked, c.released))).all()
-        return (
-            frozenset(row.name for row in rows if row.asked and not row.released),
-            frozenset(row.name for row in rows if row.released),
-            tuple(row.id for row in rows),
-        )
+            rows = connection.execute(wanted).all()
+        return Wishes(tuple(Wish(*row) for row in rows))
 
     def _change(
         self, task: str, ids: Sequence[int] | None, statuses: Sequence[str], **values: object
@@ -452,6 +481,25 @@ def _of(statement: Any, task: str) -> Any:
     """A statement about the lines of one task."""
     table = statement.table if hasattr(statement, "table") else statement.get_final_froms()[0]
     return statement.where(table.c.task == task)
+
+
+def _taken_up(task: str) -> Any:
+    """How far changes were taken up, as the database knows it while it carries out the statement that asks."""
+    at = _of(select(_validation.c.position), task).scalar_subquery()
+    return func.coalesce(at, "{}")
+
+
+def _tick_off(connection: Connection, task: str, wish: Wish) -> None:
+    """Forgets a wish that was followed, unless another one has come in its place."""
+    c = _error.c
+    mine = c.id == wish.id
+    if wish.released_at is not None:
+        followed = mine, c.released_at == wish.released_at
+        connection.execute(_of(delete(_error), task).where(*followed).where(c.status == _CLEARED))
+        connection.execute(_of(update(_error), task).where(*followed).values(released_at=None))
+    if wish.asked_at is not None:
+        followed = mine, c.asked_at == wish.asked_at
+        connection.execute(_of(update(_error), task).where(*followed).values(asked_at=None))
 
 
 def _keep(connection: Connection, task: str, one: PendingPart, piece: int) -> None:
@@ -477,7 +525,7 @@ def _note(connection: Connection, task: str, found: Found) -> None:
         .where(_error.c.status.in_((NEW, IGNORED)))
     )
     if found.resolved:
-        connection.execute(open_ones.values(status=RESOLVED, asked=False))
+        connection.execute(open_ones.values(status=RESOLVED, asked_at=None))
         return
     values = {
         "kind": found.kind,
@@ -490,8 +538,10 @@ def _note(connection: Connection, task: str, found: Found) -> None:
     }
     if connection.execute(open_ones.values(**values)).rowcount:
         return
-    # Settled by hand while the round looked at it: the next round lets go of the row, and this is no new error.
-    settled = _of(select(_error.c.id), task).where(_error.c.identity == identity, _error.c.released)
+    # Settled by hand while the round looked at it: the next round lets go of what was settled, and looks anew at what
+    # has changed since; until then this is no new error.
+    settled = _of(select(_error.c.id), task)
+    settled = settled.where(_error.c.identity == identity, _error.c.released_at.is_not(None))
     if connection.execute(settled).first() is None:
         connection.execute(
             insert(_error).values(
@@ -500,8 +550,6 @@ def _note(connection: Connection, task: str, found: Found) -> None:
                 name=found.name,
                 table_name=found.table,
                 status=NEW,
-                asked=False,
-                released=False,
                 **values,
             )
         )

@@ -51,7 +51,7 @@ INPUT = pa.schema(
 )
 """Packed changes with the number of their batch, and pending rows, which have none."""
 
-_TURN = 1 << 40
+TURN = 1 << 40
 """More than a batch has transactions, which are numbered anew in each."""
 DONE = pa.schema(
     [
@@ -184,7 +184,7 @@ class _Group:
             slices = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
             table = effects.append_column("slice", slices).select(CHANGE.names).cast(CHANGE)
             place = CHANGE.get_field_index("commit_order")
-            order = pc.add(table.column(place), turn * _TURN)
+            order = pc.add(table.column(place), turn * TURN)
             self._changes.append(table.set_column(place, CHANGE.field(place), order))
         self.rows += table.num_rows
 

@@ -35,6 +35,15 @@ class Compares(Protocol):
 
 
 @dataclass(frozen=True)
+class Emptied:
+    """Which change emptied a table: its place among the new ones, and its position."""
+
+    commit_order: int
+    seq: int
+    position: str
+
+
+@dataclass(frozen=True)
 class Rules:
     """What a round goes by; times in microseconds.
 
@@ -42,8 +51,9 @@ class Rules:
         reached: How far the stream was read, by shard.
         marks: Whether errors may be marked by now.
         asked: Keys to look at now, whenever they would be due, as `name_of` names them.
-        released: Keys that are of no interest any more until they change.
-        emptied: Tables that the new changes empty: by shard and table the commit and the change that did it.
+        released: Keys that are of no interest any more until they change: with each, by shard, the position up to
+            which changes were known when that was said.
+        emptied: Tables that the new changes empty, by shard and table.
     """
 
     now: int
@@ -53,8 +63,8 @@ class Rules:
     reached: Mapping[str, str]
     marks: bool = True
     asked: frozenset[str] = frozenset()
-    released: frozenset[str] = frozenset()
-    emptied: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    released: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    emptied: Mapping[tuple[str, str], Emptied] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,7 @@ class Round:
         self._rules = rules
         self._compares = compares
         self.events: list[Event] = []
-        entries, changes = _emptied(entries, changes, rules)
+        entries, changes, emptied = _emptied(entries, changes, rules)
         entries, changes = entries.combine_chunks(), changes.combine_chunks()
         both = pa.concat_tables([as_changes(entries), changes]).combine_chunks()
         codes = _codes(both)
@@ -113,6 +123,7 @@ class Round:
         }
         self._changed = np.zeros(count, bool)
         self._changed[codes[pending:]] = True
+        self._changed[codes[:pending][emptied]] = True
         self._open = np.ones(count, bool)
         self._sights = [entries.select(SIGHT.names)]
         self._sight_of = np.full(count, -1)  # a line of those, one after the other; -1 for none
@@ -170,13 +181,18 @@ class Round:
         return found.cast(ENTRIES)
 
     def _obey(self) -> None:
-        """What was asked for by hand."""
+        """What was asked for by hand; a change that came after that was asked for stays."""
+        rules = self._rules
         for line, name in enumerate(identities_of(self.images)):
-            if name in self._rules.asked:
+            if name in rules.asked:
                 self._clock["due_at"][line] = 0
-            if name in self._rules.released:
+            if name in rules.released:
                 self._forgive(np.array([line]))
-                self._open[line] = self._changed[line]
+                image = self.images.slice(line, 1).select(["shard", "position"])
+                known = _known(
+                    image.column("shard"), image.column("position"), rules.released[name]
+                )
+                self._open[line] = self._changed[line] or not known[0]
 
     # What was seen before
 
@@ -397,24 +413,30 @@ def _newest(both: pa.Table, codes: Numbers) -> pa.Table:
     return images.take(pa.array(back)).combine_chunks()
 
 
-def _emptied(entries: pa.Table, changes: pa.Table, rules: Rules) -> tuple[pa.Table, pa.Table]:
-    """Rows of tables that were emptied are gone, whatever was said of them before."""
-    for (shard, table), (commit, seq) in rules.emptied.items():
-        entries = _as_gone(entries, _is_of(entries, shard, table))
+def _emptied(
+    entries: pa.Table, changes: pa.Table, rules: Rules
+) -> tuple[pa.Table, pa.Table, Numbers]:
+    """Rows of tables that were emptied are gone, whatever was said of them before; and which entries these are."""
+    touched = np.zeros(entries.num_rows, bool)
+    for (shard, table), by in rules.emptied.items():
+        mine = _is_of(entries, shard, table)
+        touched |= np.asarray(mine).astype(bool)
+        entries = _as_gone(entries, mine, position=by.position)
         commits, seqs = changes.column("commit_order"), changes.column("seq")
         before = pc.or_(
-            pc.less(commits, commit), pc.and_(pc.equal(commits, commit), pc.less(seqs, seq))
+            pc.less(commits, by.commit_order),
+            pc.and_(pc.equal(commits, by.commit_order), pc.less(seqs, by.seq)),
         )
         changes = _as_gone(changes, pc.and_(_is_of(changes, shard, table), before))
-    return entries, changes
+    return entries, changes, touched
 
 
 def _is_of(rows: pa.Table, shard: str, table: str) -> pa.ChunkedArray:
     return pc.and_(pc.equal(rows.column("shard"), shard), pc.equal(rows.column("table"), table))
 
 
-def _as_gone(rows: pa.Table, which: pa.ChunkedArray) -> pa.Table:
-    nothing = {"kind": DELETE, "row": None, "unchanged": None, "seen_at": None}
+def _as_gone(rows: pa.Table, which: pa.ChunkedArray, **more: str) -> pa.Table:
+    nothing = {"kind": DELETE, "row": None, "unchanged": None, "seen_at": None, **more}
     for name, value in nothing.items():
         at = rows.schema.get_field_index(name)
         if at >= 0:

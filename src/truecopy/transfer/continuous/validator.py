@@ -29,6 +29,7 @@ from truecopy.metastore.validations import (
     Standing,
     TakenOver,
     Validations,
+    Wishes,
 )
 from truecopy.model.change import CHANGE_SCHEMA, TRUNCATE
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
@@ -41,11 +42,11 @@ from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request, parse_point
 from truecopy.transfer.continuous.applied import Applied, Part, Place, choose_applied
-from truecopy.transfer.continuous.checking import DONE, INPUT, Checking
+from truecopy.transfer.continuous.checking import DONE, INPUT, TURN, Checking
 from truecopy.transfer.continuous.compare import Comparer
 from truecopy.transfer.continuous.effects import effects
 from truecopy.transfer.continuous.entries import from_bytes
-from truecopy.transfer.continuous.judge import MICROSECONDS, Rules
+from truecopy.transfer.continuous.judge import MICROSECONDS, Emptied, Rules
 from truecopy.transfer.continuous.options import FULL, LONGEST_SECONDS, ContinuousOptions
 from truecopy.transfer.continuous.tables import Tables, explain_trouble
 from truecopy.transfer.ledger import TASKS, Ledger
@@ -94,7 +95,7 @@ class Held:
     changes: int = 0
     ends: dict[Part, Place] = field(default_factory=dict)
     reached: dict[str, Place] = field(default_factory=dict)
-    emptied: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    emptied: dict[tuple[str, str], Emptied] = field(default_factory=dict)
 
 
 class Validator:
@@ -459,10 +460,13 @@ class Validator:
         held.frames.append(table)
         held.changes += sum(map(_rows_inside, table.column("payload")))
 
-    def _emptied(self, changes: Packed) -> dict[tuple[str, str], tuple[int, int]]:
+    def _emptied(self, changes: Packed) -> dict[tuple[str, str], Emptied]:
         rows = changes.rows().where(f"kind = '{TRUNCATE}'")
-        found = rows.select("shard", "table", "commit_order", "seq").collect()
-        return {(row[0], row[1]): (row[2] + (self._turn << 40), row[3]) for row in sorted(found)}
+        found = rows.select("shard", "table", "commit_order", "seq", "position").collect()
+        return {
+            (shard, table): Emptied(order + self._turn * TURN, seq, position)
+            for shard, table, order, seq, position in sorted(found)
+        }
 
     # Rounds
 
@@ -473,9 +477,8 @@ class Validator:
             return True
         if (held.changes or held.emptied) and since >= options.validate_interval:
             return True
-        asked, released, _ = self._store.wishes(self.task)
         due = self._store.pending(self.task).due_at
-        return bool(asked or released) or (due is not None and due <= _now())
+        return bool(self._store.wishes(self.task)) or (due is not None and due <= _now())
 
     def _check(self) -> None:
         """A round: everything that is held, and what is due, once the replication has come that far."""
@@ -506,18 +509,18 @@ class Validator:
 
     def _round(self, held: Held) -> None:
         begun, now = time.monotonic(), _now()
-        asked, released, obeyed = self._store.wishes(self.task)
-        everything = bool(asked or released or held.emptied)
+        wishes = self._store.wishes(self.task)
+        everything = bool(wishes or held.emptied)
         parts = ["/".join(map(str, part)) for part in held.ends]
         blobs = list(self._store.parts(self.task, parts, _FOREVER if everything else now))
         if held.large is None and not held.frames and not blobs:
-            self._save(held, {}, [], [], [], obeyed)
+            self._save(held, {}, [], [], [], wishes)
             return
         reached = {**self._position, **held.reached}
-        rules = self._rules(now, reached, asked, released, held)
+        rules = self._rules(now, reached, wishes, held)
         done = self._run(self._input(held, blobs), rules)
         processed, pending, found, gone = self._sorted_out(done)
-        self._save(held, processed, gone, pending, found, obeyed)
+        self._save(held, processed, gone, pending, found, wishes)
         self._store.set_stages(self.task, self._tables.news())
         seconds = time.monotonic() - begun
         self._rate = sum(processed.values()) / seconds if seconds else 0.0
@@ -527,8 +530,7 @@ class Validator:
         self,
         now: int,
         reached: Mapping[str, Place],
-        asked: frozenset[str],
-        released: frozenset[str],
+        wishes: Wishes,
         held: Held,
     ) -> Rules:
         options = self._options
@@ -540,8 +542,8 @@ class Validator:
             int(LONGEST_SECONDS * MICROSECONDS),
             {shard: position for shard, (position, _) in reached.items()},
             self._caught_up or waited,
-            asked,
-            released,
+            wishes.asked,
+            wishes.released,
             dict(held.emptied),
         )
 
@@ -612,7 +614,7 @@ class Validator:
         parts: Sequence[str],
         pending: Sequence[PendingPart],
         found: Sequence[Found],
-        obeyed: Sequence[int],
+        wishes: Wishes,
     ) -> None:
         """Stores what a round came to, in one step."""
         moved = {
@@ -625,7 +627,7 @@ class Validator:
         is_near = newest > 0 and time.time() - newest / MICROSECONDS <= near
         caught_up = self._caught_up or is_near
         self._store.store(
-            self.task, self._epoch, moved, processed, parts, pending, found, caught_up, obeyed
+            self.task, self._epoch, moved, processed, parts, pending, found, caught_up, wishes
         )
         self._position |= moved
         self._caught_up = caught_up
