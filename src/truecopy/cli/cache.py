@@ -106,11 +106,17 @@ def cache(
         bool, typer.Option("--json", help="Print one JSON document in the end.")
     ] = False,
 ) -> int:
-    """Invalidate what is cached of rows that change; readers fill the cache again (see the page on caches).
+    """Invalidate what is cached of rows that change, as they change.
+
+    Follows the stream of a database and stores the token of each change in
+    the place of what the change has made old. Readers that use the
+    read-through client of truecopy.cache fill the cache again, never with what
+    a lagging replica says.
 
     \b
-    truecopy cache mariadb://repl@db1/shop redis://cache1/0 --object 'orders=order:{id}'
-    truecopy cache shop-keyspace.yaml redis://cache1/0 --key-range -80 --checkpoint /var/lib/shop-cache \\
+    Examples:
+      truecopy cache mariadb://repl@db1/shop redis://cache1/0 --object 'orders=order:{id}'
+      truecopy cache shop-keyspace.yaml redis://cache1/0 --key-range=-80 --checkpoint /var/lib/shop-cache \\
         --object 'orders=customer:{customer_id}' --object 'customers=customer:{id}'
     """
     if until not in ("current", "never"):

@@ -107,7 +107,8 @@ def start(
 ) -> int:
     """Record every change, each once, until it is stopped; the same command goes on where it stopped.
 
-    It begins with a copy of the tables, from which they can be restored.
+    It begins with a copy of the tables, from which they can be restored to
+    any later moment. The log is a folder of files, or tables of a database.
 
     \b
     Examples:
@@ -165,6 +166,9 @@ def follow(
 ) -> int:
     """Keep a copy in another database up to date, with the last token in each row; it only moves forward.
 
+    A row is replaced only by one whose token is newer, so that several writers,
+    or one that was started twice, do no harm.
+
     \b
     Examples:
       truecopy changelog follow mariadb://repl@db1/shop --to postgresql://app@db2/copy
@@ -185,7 +189,16 @@ def stop(
     to: Annotated[str, typer.Argument(metavar="LOG", help="As start got it by --to.")],
     log: _Name = "",
 ) -> int:
-    """End a log that is being written, after its batch; start goes on with it."""
+    """End a log that is being written, after its batch; start goes on with it.
+
+    It waits until the writer has ended where it can see that; otherwise the
+    writer is asked to, and ends by itself.
+
+    \b
+    Examples:
+      truecopy changelog stop /srv/shop-log
+      truecopy changelog stop postgresql://app@db2/archive
+    """
     from truecopy.changelog.opening import open_log
 
     with open_log(to, log or _CHANGES) as found:
@@ -217,7 +230,16 @@ def compact(
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
-    """Merge small files; with --keep, leave out the past. May run while the log is written."""
+    """Merge small files; with --keep, leave out the past. May run while the log is written.
+
+    Changes older than --keep are worked into the copy with which the log
+    begins: what they led to stays, the moments between are gone.
+
+    \b
+    Examples:
+      truecopy changelog compact /srv/shop-log
+      truecopy changelog compact /srv/shop-log --keep 90d
+    """
     from truecopy.changelog.compact import compact as compact_log
     from truecopy.changelog.opening import log_folder
 
@@ -239,7 +261,16 @@ def compact(
 
 @changelog_app.command()
 def ls(place: _Log, log: _Name = "", json_: _Json = False) -> int:
-    """Say what a log holds: its tables, from when they can be restored, and how far it has come."""
+    """Say what a log holds: its tables, from when they can be restored, and how far it has come.
+
+    Also where the views for Spark and DuckDB lie, and whether the log is being
+    written just now.
+
+    \b
+    Examples:
+      truecopy changelog ls /srv/shop-log
+      truecopy changelog ls /srv/shop-log --json
+    """
     from truecopy.changelog.opening import open_log
 
     with open_log(place, log or _CHANGES) as found:
@@ -280,9 +311,13 @@ def restore(
 ) -> int:
     """Write a table as it was at a point, to the transaction.
 
+    It is made in another database from what the log holds; the source is not
+    asked. What was committed before the point is in it, and nothing else.
+
     \b
     Examples:
       truecopy changelog restore /srv/shop-log --table orders --at 2026-01-31T12:00:00Z --to sqlite:///then.db
+      truecopy changelog restore /srv/shop-log --table orders --at "$TOKEN" --to sqlite:///then.db --as orders_then
     """
     from truecopy.changelog.restore import restore as restore_table
 
@@ -304,7 +339,15 @@ def diff(
     master: _Master = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> int:
-    """Show the rows that differ between two points, with what happened to them; exit code 1 if there are any."""
+    """Show the rows that differ between two points, with what happened to them; exit code 1 if there are any.
+
+    Only the two points count: what changed and changed back between them is
+    not shown. Each is a token, a time, or current.
+
+    \b
+    Examples:
+      truecopy changelog diff /srv/shop-log --table orders --at 2026-01-31T12:00:00Z --and current
+    """
     from truecopy.changelog.diff import diff as diff_points
 
     count = 0

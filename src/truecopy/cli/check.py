@@ -31,12 +31,14 @@ def check(
 ) -> int:
     """Look at both ends of a task before it runs: what is missing, how to mend it, and what is not carried.
 
-    Nothing is changed on either side. Ends with 0 when the task can run, and with 1 when something must
-    be mended first.
+    Tables, logs, rights, settings, keys and types are looked at, and nothing
+    is changed on either side. Ends with 0 when the task can run, and with 1
+    when something must be mended first.
 
     \b
-    truecopy check shop.yaml
-    truecopy check shop.yaml --json
+    Examples:
+      truecopy check shop.yaml
+      truecopy check shop.yaml --json
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task

@@ -38,13 +38,16 @@ def cutover(
 ) -> int:
     """Let the target take over: lock writers out, drain, prove, switch; or roll back.
 
-    A running `truecopy run` of the task steps aside. Writers are locked out of the source for as long as it takes
-    to apply and verify what is left; whatever fails lets them in again. After the switch, changes of the new side
-    are replicated back by `truecopy run`, and `truecopy switch-back` is the way back.
+    A running `truecopy run` of the task steps aside. Writers are locked out of
+    the source for as long as it takes to apply and verify what is left;
+    whatever fails lets them in again. After the switch, changes of the new
+    side are replicated back by `truecopy run`, and `truecopy switch-back` is
+    the way back.
 
     \b
-    truecopy cutover shop.yaml --rehearse
-    truecopy cutover shop.yaml
+    Examples:
+      truecopy cutover shop.yaml --rehearse
+      truecopy cutover shop.yaml
     """
     from truecopy.tasks.cutover import cutover_settings
     from truecopy.tasks.file import load_task
@@ -60,8 +63,14 @@ def switch_back(
 ) -> int:
     """Let the old side take over again, with everything that was written to the new one.
 
+    The same sequence as a cutover, the other way: lock writers out, drain,
+    prove, switch. Nothing is copied anew, and afterwards the task goes forth
+    again.
+
     \b
-    truecopy switch-back shop.yaml
+    Examples:
+      truecopy switch-back shop.yaml --rehearse
+      truecopy switch-back shop.yaml
     """
     from truecopy.tasks.cutover import cutover_settings
     from truecopy.tasks.file import load_task

@@ -16,8 +16,14 @@ def delete(
 ) -> int:
     """Forget a task: its progress, its validation, and what streaming made on the source. Rows stay.
 
+    It asks first, and prints what it removed: tables of its own in the target,
+    slots, publications and triggers on the source. A task of the same name
+    begins anew afterwards.
+
     \b
-    truecopy delete shop.yaml
+    Examples:
+      truecopy delete shop.yaml
+      truecopy delete shop.yaml --yes
     """
     from truecopy.tasks.file import load_task
     from truecopy.tasks.validation import validation_legs

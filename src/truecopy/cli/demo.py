@@ -40,8 +40,13 @@ def demo(
 ) -> int:
     """See a damaged copy of a small shop found out and repaired, on SQLite, without any server.
 
+    It makes two databases of 80,000 rows, damages one of them in ways that
+    counts and sums do not show, finds exactly that damage, repairs it and
+    verifies again. It takes less than a minute.
+
     \b
-    Example:
+    Examples:
+      truecopy demo
       truecopy demo --folder /tmp/shop
     """
     out = Console(highlight=False, stderr=json_)

@@ -21,8 +21,12 @@ _NONE = "none"
 def pause(task: TaskFile) -> int:
     """Hold a task up, within seconds, wherever it runs: neither rows nor changes move until `resume`.
 
-    Nothing is lost by it: positions are kept, and a run that starts meanwhile waits, too. Mind how long the
-    source keeps its log.
+    Nothing is lost by it: positions are kept, and a run that starts meanwhile
+    waits, too. Mind how long the source keeps its log.
+
+    \b
+    Example:
+      truecopy pause shop.yaml
     """
     for settings, control in _controls(task):
         is_new = control.pause()
@@ -31,7 +35,15 @@ def pause(task: TaskFile) -> int:
 
 
 def resume(task: TaskFile) -> int:
-    """Let a task go on that was held up by `pause`."""
+    """Let a task go on that was held up by `pause`.
+
+    A run that waits goes on within seconds, from the positions at which it was
+    held up. Where no run is under way, the next one is not held up.
+
+    \b
+    Example:
+      truecopy resume shop.yaml
+    """
     for settings, control in _controls(task):
         is_new = control.resume()
         typer.echo(f"{settings.task}: {'goes on' if is_new else 'was not paused'}")
@@ -67,12 +79,14 @@ def throttle(
 ) -> int:
     """Change the pace of a task while it runs, within seconds; also of later runs, until --reset.
 
-    Without options it says what is in force.
+    The wish is kept in the target, and every run of the task heeds it, wherever
+    it runs. Without options it says what is in force.
 
     \b
-    truecopy throttle shop.yaml --rate 5000 --hours 22:00-06:00
-    truecopy throttle shop.yaml --rate none
-    truecopy throttle shop.yaml --reset
+    Examples:
+      truecopy throttle shop.yaml --rate 5000 --hours 22:00-06:00
+      truecopy throttle shop.yaml --rate none
+      truecopy throttle shop.yaml --reset
     """
     from truecopy.cli.status import describe_limits
 

@@ -169,8 +169,19 @@ def run(
 ) -> int:
     """Run queries on both ends and compare their results.
 
-    Exit codes: 0 all answers agree or are explained, 1 some differ, 2 wrong usage, 3 nothing could be
-    compared.
+    Results are written to a scratch schema on each end and compared there, by
+    checksums; nothing else is written. A query that does not answer twice the
+    same is skipped, and one that fails for a known reason is explained.
+
+    \b
+    Examples:
+      truecopy queries run shop.yaml
+      truecopy queries run shop.yaml --json
+      truecopy queries run queries/ --control mariadb://app@old/shop --test postgresql://app@new/shop
+      truecopy queries run shop.yaml --allow 'report_*' --max-slowdown 1.5 --page report.html
+
+    Exit codes: 0 all answers agree or are explained, 1 some differ,
+    2 wrong usage, 3 nothing could be compared.
     """
     from truecopy.queries.sinks import JsonLines, Page, Sink
     from truecopy.queries.suite import run_queries
@@ -227,7 +238,17 @@ def run(
 @queries_app.command("list")
 @_choosing
 def list_queries(chosen: _Chosen, test: _Test = None, as_json: _Json = False) -> int:
-    """List the queries of a source, and which would be skipped and why; nothing is connected to."""
+    """List the queries of a source, and which would be skipped and why; nothing is connected to.
+
+    Each query is parsed in the dialects of both ends: wrong syntax, sides of
+    two types, and statements that could change more than the scratch schema
+    are told before anything runs.
+
+    \b
+    Examples:
+      truecopy queries list shop.yaml
+      truecopy queries list queries/ --type SELECT --json
+    """
     from truecopy.queries.dialects import dialect_of
     from truecopy.queries.filters import named, skip_reason
     from truecopy.queries.parsing import NotParsed, parse
@@ -261,7 +282,15 @@ def list_queries(chosen: _Chosen, test: _Test = None, as_json: _Json = False) ->
 @queries_app.command()
 @_choosing
 def explain(chosen: _Chosen, test: _Test = None, as_json: _Json = False) -> int:
-    """Ask both ends for their plans; nothing is run, so this tells quickly which queries are refused."""
+    """Ask both ends for their plans; nothing is run, so this tells quickly which queries are refused.
+
+    A query that the new engine cannot plan (a function that it lacks, a table
+    that is not there) fails here within milliseconds.
+
+    \b
+    Example:
+      truecopy queries explain shop.yaml --test postgresql://app@new/shop
+    """
     from truecopy.queries.sinks import JsonLines, Sink
     from truecopy.queries.suite import run_queries
 
@@ -286,7 +315,16 @@ def bank(
     control_scratch: _ControlScratch = None,
     as_json: _Json = False,
 ) -> int:
-    """Run control alone and keep its checksums; `truecopy queries run --bank FILE` compares with them."""
+    """Run control alone and keep its checksums; `truecopy queries run --bank FILE` compares with them.
+
+    For an old engine that is gone when the new one comes: fill the bank before
+    an upgrade, and compare with it afterwards, on the same data.
+
+    \b
+    Examples:
+      truecopy queries bank shop.yaml --into shop.bank
+      truecopy queries run shop.yaml --bank shop.bank
+    """
     from truecopy.queries.suite import fill_bank
 
     scratch = (control_scratch or chosen.settings.scratch[0], None)

@@ -31,11 +31,13 @@ def status(
 ) -> int:
     """Show how a task stands: its phase, what is copied and applied, its lag, and what holds it up.
 
-    The target is asked, so it does not matter where the task runs, or whether it does.
+    The target is asked, so it does not matter where the task runs, or whether
+    it does.
 
     \b
-    truecopy status shop.yaml
-    truecopy status shop.yaml --json
+    Examples:
+      truecopy status shop.yaml
+      truecopy status shop.yaml --json
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task

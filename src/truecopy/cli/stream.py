@@ -133,10 +133,17 @@ def stream(
 ) -> int:
     """Show every committed change, with a token to come back to.
 
+    Changes are read from the database's own log and shown as they happen, a
+    transaction at a time, until --until. Interrupted, it says from which token
+    to go on. --json prints one change per line for other programs, --parquet
+    writes files.
+
     \b
-    truecopy stream mariadb://repl@db1/shop
-    truecopy stream postgresql://repl@db1/shop --from start --until current --json
-    truecopy stream shop-keyspace.yaml --key-range 40-80 --tables orders
+    Examples:
+      truecopy stream mariadb://repl@db1/shop
+      truecopy stream 'postgresql://repl:${PW}@db1/shop' --from start --until current --json
+      truecopy stream shop-keyspace.yaml --key-range 40-80 --tables orders
+      truecopy stream mariadb://repl@db1/shop --parquet changes/
     """
     request = Request(
         endpoint,

@@ -19,7 +19,15 @@ def _task() -> None:
 
 @task_app.command()
 def schema() -> int:
-    """Print the JSON Schema of task files, for editors and for other programs."""
+    """Print the JSON Schema of task files, for editors and for other programs.
+
+    Editors that know YAML complete keys and mark mistakes where a task file
+    begins with the line `# yaml-language-server: $schema=./task.schema.json`.
+
+    \b
+    Example:
+      truecopy task schema > task.schema.json
+    """
     from truecopy.tasks.file import task_schema
 
     json.dump(task_schema(), sys.stdout, indent=2, ensure_ascii=False)

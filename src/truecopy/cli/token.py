@@ -40,7 +40,16 @@ def now(
     ] = "",
     json_: Json = False,
 ) -> int:
-    """Print the token of the end of the log now: everything committed before is before it."""
+    """Print the token of the end of the log now: everything committed before is before it.
+
+    Keep it, and `truecopy stream --from TOKEN` gives what was committed after
+    this moment, whenever it is asked.
+
+    \b
+    Examples:
+      truecopy token now mariadb://repl@db1/shop
+      truecopy token now shop-keyspace.yaml --json
+    """
     from truecopy.stream.keyspace import (
         KeyspaceStream,
     )  # other commands need not wait for what it loads
@@ -69,7 +78,14 @@ def compare(
 ) -> int:
     """Print what A is compared to B: OLDER, SAME, NEWER or UNKNOWN.
 
-    Do not sort by it: across shards the answers are not transitive.
+    Tokens of one shard are compared by their positions, those of different
+    shards by their times, as far as clocks can be trusted; UNKNOWN where they
+    cannot. Do not sort by it: across shards the answers are not transitive.
+
+    \b
+    Examples:
+      truecopy token compare "$A" "$B"
+      truecopy token compare "$A" "$B" --clock-bound 0.5
     """
     answer = _compare(parse_any(a), parse_any(b), timedelta(seconds=clock_bound))
     if json_:
@@ -84,7 +100,15 @@ def explain(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Of a shard or of a keyspace.")],
     json_: Json = False,
 ) -> int:
-    """Show the shard, the commit time, the position and the origin that a token stands for."""
+    """Show the shard, the commit time, the position and the origin that a token stands for.
+
+    A token is one word, made for programs to keep. This is what is in it, for
+    people.
+
+    \b
+    Example:
+      truecopy token explain "$(truecopy token now mariadb://repl@db1/shop)"
+    """
     found = parse_any(token)
     if json_:
         _print_json(_plain(found))

@@ -63,11 +63,15 @@ def start(
 ) -> int:
     """Validate until stopped; the same command goes on where it stood.
 
-    Without `--from`, a validation that is new begins with the changes from now on.
+    Every change of the source is looked for on the target once the replication
+    has applied it; rows that stay wrong become errors. Without --from, a
+    validation that is new begins with the changes from now on.
 
     \b
-    truecopy validate start shop.yaml
-    truecopy validate start shop.yaml --from 2026-01-31T12:00:00Z
+    Examples:
+      truecopy validate start shop.yaml
+      truecopy validate start shop.yaml --from 2026-01-31T12:00:00Z
+      truecopy validate start shop.yaml --metrics-port 9100
     """
     from truecopy.tasks.validation import validation_options
     from truecopy.transfer.continuous.metrics import serving
@@ -89,7 +93,15 @@ def start(
 
 @validate_app.command()
 def stop(task: TaskFile) -> int:
-    """Stop a running validation after the check that is under way; what is pending is kept."""
+    """Stop a running validation after the check that is under way; what is pending is kept.
+
+    It waits for that, at most a minute. One that was stopped by hand stays so
+    when `truecopy run` starts the task again; `validate start` goes on with it.
+
+    \b
+    Example:
+      truecopy validate stop shop.yaml
+    """
     import time
 
     from truecopy.transfer.continuous.standing import read_validation
@@ -119,8 +131,14 @@ def status(
 ) -> int:
     """Show how a validation stands: what was checked, what is pending, errors, and each table.
 
+    The metastore is asked, so it does not matter whether the validation runs.
+    A table that cannot be validated says why; the others go on.
+
     \b
-    truecopy validate status shop.yaml --json
+    Examples:
+      truecopy validate status shop.yaml
+      truecopy validate status shop.yaml --json
+      truecopy validate status shop.yaml --prometheus
     """
     from truecopy.transfer.continuous import standing
 
@@ -151,8 +169,14 @@ def errors(
 ) -> int:
     """List the rows that are wrong on the target, with both values. Exit code 1 where one of them is new.
 
+    An error is a row that was wrong for the task's row-error-delay: missing,
+    extra, or different. It is watched on, and resolves itself when the target
+    comes right.
+
     \b
-    truecopy validate errors shop.yaml --status new
+    Examples:
+      truecopy validate errors shop.yaml
+      truecopy validate errors shop.yaml --status new --json
     """
     from truecopy.metastore.validations import NEW, STATUSES
     from truecopy.transfer.continuous.standing import plain_error
@@ -171,25 +195,60 @@ def errors(
 
 @validate_app.command()
 def ignore(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
-    """Have errors counted as ignored; they are still watched, and resolve themselves."""
+    """Have errors counted as ignored; they are still watched, and resolve themselves.
+
+    For rows that are known to differ and may. An ignored error no longer
+    makes `validate errors` end with 1.
+
+    \b
+    Examples:
+      truecopy validate ignore shop.yaml 17 18
+      truecopy validate ignore shop.yaml --all
+    """
     return _change(task, ids, all_, "ignored", lambda store: store.ignore)
 
 
 @validate_app.command()
 def resolve(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
-    """Take errors for settled; their rows are looked at again when they change."""
+    """Take errors for settled; their rows are looked at again when they change.
+
+    For rows that were brought right by hand, or do not matter. An error that
+    comes right by itself is resolved without this.
+
+    \b
+    Examples:
+      truecopy validate resolve shop.yaml 17 18
+      truecopy validate resolve shop.yaml --all
+    """
     return _change(task, ids, all_, "resolved", lambda store: store.resolve)
 
 
 @validate_app.command()
 def clear(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
-    """Remove errors from the record; their rows are looked at again when they change."""
+    """Remove errors from the record; their rows are looked at again when they change.
+
+    Unlike a resolved error, one that is cleared is not listed any more.
+
+    \b
+    Examples:
+      truecopy validate clear shop.yaml 17 18
+      truecopy validate clear shop.yaml --all
+    """
     return _change(task, ids, all_, "cleared", lambda store: store.clear)
 
 
 @validate_app.command()
 def recheck(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
-    """Have errors looked at now; a validation that is stopped does it when it starts."""
+    """Have errors looked at now; a validation that is stopped does it when it starts.
+
+    Errors are looked at again at growing intervals, up to an hour. This does
+    it at once, for instance after a repair by hand.
+
+    \b
+    Examples:
+      truecopy validate recheck shop.yaml 17 18
+      truecopy validate recheck shop.yaml --all
+    """
     return _change(task, ids, all_, "to be looked at again", lambda store: store.recheck)
 
 
@@ -208,11 +267,14 @@ def repair(
 ) -> int:
     """Print, write or run the statements that bring the rows of errors right.
 
-    Without numbers: all errors that are new. Both sides are read again; the source's row counts.
+    Without numbers: all errors that are new. Both sides are read again; the
+    source's row counts. Nothing is run without --apply.
 
     \b
-    truecopy validate repair shop.yaml -o repair.sql
-    truecopy validate repair shop.yaml 17 18 --apply
+    Examples:
+      truecopy validate repair shop.yaml
+      truecopy validate repair shop.yaml -o repair.sql
+      truecopy validate repair shop.yaml 17 18 --apply
     """
     from truecopy.metastore.validations import IGNORED, NEW
     from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair

@@ -263,7 +263,10 @@ def verify(
 ) -> int:
     """Compare the tables of two databases and name every row that differs.
 
-    Digests are computed inside both databases; only rows that differ travel.
+    Digests are computed inside both databases, in chunks of the key; only
+    rows that differ travel. The rows of SOURCE are taken to be right. Without
+    --table all tables that both sides have are compared. A run that was
+    interrupted goes on where it stopped.
 
     \b
     Examples:
@@ -273,7 +276,8 @@ def verify(
       truecopy verify sqlite:///a.db sqlite:///b.db --repair fix.sql --report page.html
       truecopy verify --task shop.yaml --json
 
-    Exit codes: 0 equal, 1 differences found, 2 wrong usage or nothing compared, 3 could not finish.
+    Exit codes: 0 equal, 1 differences found, 2 wrong usage or nothing
+    compared, 3 could not finish.
     """
     options = Options(
         tables=tuple(table or ()),
