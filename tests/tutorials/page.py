@@ -76,6 +76,8 @@ def _commands(body: str) -> Iterator[Command]:
         count = 1
         while lines[count - 1].endswith("\\"):
             count += 1
+        if here := re.search(r"<<(\w+)", lines[0]):
+            count = lines.index(here[1]) + 1
         yield Command("\n".join(lines[:count]), tuple(lines[count:]))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.tutorials.page import read_page
 from tests.tutorials.terminal import follow
 
-PAGES = ("first-verify",)
+PAGES = ("first-verify", "own-engine")
 
 
-def test_first_verify(tmp_path: Path) -> None:
-    follow(read_page("first-verify"), tmp_path, {})
+@pytest.mark.parametrize("page", ["first-verify", "own-engine"])
+def test_without_servers(page: str, tmp_path: Path) -> None:
+    follow(read_page(page), tmp_path, {})
