@@ -207,6 +207,25 @@ def test_formats_and_retention_of_the_log(
     assert check(mariadb_db, second_mariadb_db).is_ready, "kept for ever"
 
 
+def test_a_source_that_may_forget_what_its_log_has(
+    mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    names = "innodb_flush_log_at_trx_commit", "sync_binlog"
+    (before,) = mariadb_db.execute(f"SELECT {', '.join(f'@@global.{name}' for name in names)}")
+    mariadb_db.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2, GLOBAL sync_binlog = 1")
+    try:
+        loose = found(check(mariadb_db, second_mariadb_db), Subject.LOG, "after a crash")
+        mariadb_db.execute(loose.remedy)
+        durable = check(mariadb_db, second_mariadb_db)
+    finally:
+        for name, value in zip(names, before, strict=True):
+            mariadb_db.execute(f"SET GLOBAL {name} = %s", (value,))
+    assert loose.remedy == "SET GLOBAL innodb_flush_log_at_trx_commit = 1"
+    assert "sync_binlog" not in loose.message
+    assert not [one for one in durable.findings if "after a crash" in one.message]
+
+
 def test_rows_larger_than_a_packet(mariadb_db: Database, second_mariadb_db: Database) -> None:
     mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY, a LONGTEXT)")
     mariadb_db.execute("INSERT INTO t VALUES (1, REPEAT('x', 3000000))")

@@ -20,6 +20,8 @@ from tests.servers import Database, MariaDB
 from tests.transfer.killing import kill_all
 from tests.transfer.load import fill, writing
 
+DURABLE = "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"
+"""Other servers may forget commits that their logs have, when they are killed."""
 TASK = """task: move
 source: {source}
 target: {target}
@@ -93,7 +95,7 @@ def test_killed(
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, end: str) -> None:
-    one, other = MariaDB(), MariaDB()
+    one, other = MariaDB(*DURABLE), MariaDB(*DURABLE)
     with one as here, other as there:
         source, target = here.create_database("shop"), there.create_database("shop")
         fill(source, 2000)

@@ -33,6 +33,7 @@ _SETTINGS = (
     "binlog_expire_logs_seconds",
     "default_storage_engine",
     "expire_logs_days",
+    "innodb_flush_log_at_trx_commit",
     "local_infile",
     "log_bin",
     "log_slave_updates",
@@ -40,6 +41,7 @@ _SETTINGS = (
     "read_only",
     "sql_mode",
     "super_read_only",
+    "sync_binlog",
     "system_time_zone",
     "time_zone",
 )
@@ -85,6 +87,7 @@ class MySQLAdvisor:
                 f"{account} may lack {rights} on the source, so that not all that is not carried can be listed",
                 f"GRANT {rights} ON {self._plain(database)}.* TO {account}",
             )
+        yield from self._forgetful()
         if self._settings.get("log_slave_updates") == "OFF" and self._is_replica():
             yield Finding(
                 Level.ERROR,
@@ -92,6 +95,20 @@ class MySQLAdvisor:
                 "the source is a replica that does not log what it replicates (log_slave_updates is OFF)",
                 "set log_slave_updates = ON in the server's configuration and restart it, or name its primary as the"
                 " source",
+            )
+
+    def _forgetful(self) -> Iterator[Finding]:
+        """Settings under which tables and log are not the same any more after a crash."""
+        safe = {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1"}
+        loose = [name for name, value in safe.items() if self._settings.get(name, value) != value]
+        if loose:
+            found = " and ".join(f"{name} is {self._settings[name]}" for name in loose)
+            yield Finding(
+                Level.INFO,
+                Subject.LOG,
+                f"after a crash the source's tables may not have what its log has, or the other way round ({found}): then"
+                " verify the copy, and make it anew where it differs",
+                f"SET {', '.join(f'GLOBAL {name} = 1' for name in loose)}",
             )
 
     def as_target(self, arrival: Arrival) -> Iterator[Finding]:
