@@ -11,9 +11,10 @@ from typing import Any
 
 from truecopy.metastore.validations import ErrorRow, Validations
 from truecopy.model.errors import CannotFinish
+from truecopy.transfer.continuous.held import Held
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.standing import Validation, read_validation
-from truecopy.transfer.continuous.validator import Held, Validator
+from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 

@@ -13,8 +13,8 @@ from truecopy.metastore.validations import RUNNING, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.stream.removal import remove
+from truecopy.transfer.continuous.beginning import stream_of
 from truecopy.transfer.continuous.standing import read_validation
-from truecopy.transfer.continuous.validator import stream_of
 from truecopy.transfer.control import CONTROL, COUNTS, REPORT, Control
 from truecopy.transfer.cutover.state import STEPS
 from truecopy.transfer.ledger import CHUNKS, PROGRESS, TASKS, Ledger

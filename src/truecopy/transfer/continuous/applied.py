@@ -130,15 +130,19 @@ class ByLag:
         return newest + self.seconds * _MICROSECONDS <= time.time() * _MICROSECONDS
 
 
+def require_views(session: Session) -> None:
+    """Refuses a target that is not written to while others read from one state of it."""
+    if not isinstance(session, Views):
+        raise UsageError(
+            f"rows of {session.endpoint} cannot be looked at one by one, in one state, while others are written:"
+            " continuous validation needs a database for a target"
+        )
+
+
 def choose_applied(
     wanted: str, lag: float, settings: Settings, session: Session, unsliced: frozenset[str]
 ) -> Applied:
     """The best that the target offers, or the one that was asked for."""
-    if not isinstance(session, Views):
-        raise UsageError(
-            f"rows of {session.endpoint} cannot be looked at one by one, in one state: continuous validation needs a"
-            " database for a target"
-        )
     if wanted in (AUTO, TASK):
         if _has_line(session, settings.task):
             return ByLedger(settings.task, settings.consistency, unsliced)

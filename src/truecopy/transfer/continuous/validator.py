@@ -1,55 +1,38 @@
-"""A running validation: a streaming query over the source's changes, and rounds that check them on the target.
+"""A running validation: a streaming query over the source's changes, and when what it brings is checked.
 
 Small batches are held until there are enough changes or the interval is over; a large one is a round of its own.
-Nothing that is held is lost with the process: the stored position moves only with the round that checks it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.metastore.database import choose_metastore
-from truecopy.metastore.definitions import Definitions
-from truecopy.metastore.validations import (
-    STOPPED,
-    Found,
-    PendingPart,
-    Standing,
-    TakenOver,
-    Validations,
-    Wishes,
-)
-from truecopy.model.change import CHANGE_SCHEMA, TRUNCATE
+from truecopy.metastore.validations import STOPPED, Standing, TakenOver, Validations
+from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
-from truecopy.model.position import contains, parse_position
+from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import choose_settings, explain_spark, explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
-from truecopy.stream.offset import Offset
-from truecopy.stream.request import Request, parse_point
-from truecopy.transfer.continuous.applied import Applied, Part, Place, choose_applied
-from truecopy.transfer.continuous.checking import DONE, INPUT, TURN, Checking
-from truecopy.transfer.continuous.compare import Comparer
-from truecopy.transfer.continuous.effects import effects
+from truecopy.transfer.continuous.applied import Applied, Part, Place, choose_applied, require_views
+from truecopy.transfer.continuous.beginning import claim, replicated_from, stream_of
 from truecopy.transfer.continuous.entries import from_bytes
-from truecopy.transfer.continuous.judge import MICROSECONDS, Emptied, Rules
-from truecopy.transfer.continuous.options import FULL, LONGEST_SECONDS, ContinuousOptions
-from truecopy.transfer.continuous.tables import Tables, explain_trouble
-from truecopy.transfer.ledger import TASKS, Ledger
+from truecopy.transfer.continuous.held import Gathering, Held, not_behind
+from truecopy.transfer.continuous.judge import MICROSECONDS
+from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.continuous.rounds import FOREVER, Rounds
+from truecopy.transfer.continuous.tables import Tables
 from truecopy.transfer.packing import Packed, apply_each
 from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.proof.visible import log_end
@@ -57,45 +40,17 @@ from truecopy.transfer.replicate import AS_THEY_ARE
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-BATCH_BYTES = 64 << 20
-"""The most that a batch reads of the log, where a task does not say less: what workers hold at a time."""
-
-SMALL_BYTES = 8 << 20
-"""Batches up to this are held on the driver until a check is due."""
 
 _BEAT_SECONDS = 1.0
 _LOOK_SECONDS = 0.2
 _LOG_END_SECONDS = 5.0
 _PAUSES = 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 60.0, 60.0
 """Between tries of a round that failed; then validation stops."""
-_FOREVER = 1 << 62
 
 
 class _Stopping(Exception):
     """Asked to stop, while waiting for the replication."""
-
-
-@dataclass
-class Held:
-    """Batches that wait to be checked together.
-
-    Attributes:
-        frames: On the driver, each with the number of its batch.
-        large: A batch that stays with Spark.
-        ends: Of each part: where the last of its changes stands.
-        reached: Of each shard: where the changes end.
-        emptied: Tables that were emptied.
-    """
-
-    frames: list[pa.Table] = field(default_factory=list)
-    large: DataFrame | None = None
-    changes: int = 0
-    ends: dict[Part, Place] = field(default_factory=dict)
-    reached: dict[str, Place] = field(default_factory=dict)
-    emptied: dict[tuple[str, str], Emptied] = field(default_factory=dict)
 
 
 class Validator:
@@ -122,16 +77,12 @@ class Validator:
         if settings.metastore is not None:
             choose_metastore(settings.metastore)
         self._store = Validations()
-        self._definitions = Definitions()
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._held = Held()
-        self._turn = 0
         self._checked_at = time.monotonic()
-        self._flushed_at = time.monotonic()
         self._tries = 0
         self._waits = ""
-        self._rate = 0.0
         self._taken_at = 0.0
         self._asked_at = -_LOG_END_SECONDS
         self._end: dict[str, str] = {}
@@ -154,22 +105,7 @@ class Validator:
             start: `current`, a time or a token; None to go on.
             at: Where one begins that is new; None for now.
         """
-        self._require_replication()
-        standing = self._store.find(self.task)
-        if standing is None or start is not None:
-            position = self._find(start or "current") if start or at is None else at
-            if standing is not None:
-                self._store.restart(self.task, position)
-            return self._store.claim(self.task, self._options.mode, position)
-        return self._store.claim(self.task, self._options.mode, standing.position)
-
-    def _find(self, start: str) -> dict[str, Place]:
-        with KeyspaceStream(self._stream) as stream:
-            if lines := stream.missing():
-                raise CannotFinish("; ".join(lines))
-            offset = stream.start(parse_point(start, ("current",)))
-        marks = offset.marks.items()
-        return {shard: (mark.position, mark.committed_at) for shard, mark in marks}
+        return claim(self._settings, self._options.mode, start, at)
 
     def run(self, start: str | None = None, at: Mapping[str, Place] | None = None) -> None:
         """Validates until `stop`, by hand or by an error; see `begin`."""
@@ -199,32 +135,16 @@ class Validator:
 
         One that was stopped by hand stands still until somebody starts it.
         """
+        with pool.lease(self._target) as session:
+            require_views(session)
         standing = self._store.find(self.task)
         if standing is not None and standing.state == STOPPED and standing.stop_asked:
             self.tell("validation was stopped by hand: truecopy validate start goes on")
             return
-        while (at := self._replicated_from()) is None:
+        while (at := replicated_from(self._settings)) is None:
             if self._stop.wait(_BEAT_SECONDS):
                 return
         self.run(at=at)
-
-    def _replicated_from(self) -> dict[str, Place] | None:
-        """Where the changes begin that this run of the task brings; None before it replicates."""
-        with pool.lease(self._target) as session:
-            target: Any = session
-            if target.find(TASKS) is None:
-                return None
-            ledger = Ledger(target, self.task)
-            line, progress = ledger.find(), ledger.progress()
-        if line is None or line.phase != "replicate":
-            return None
-        marks = Offset.parse(line.origin).marks.items()
-        found = {shard: (mark.position, mark.committed_at) for shard, mark in marks}
-        # Later runs do not go back to the copy: its log may be gone.
-        for part, place in progress.items() if line.epoch > 1 else ():
-            if part in found:
-                found[part] = place
-        return found
 
     def stop(self) -> None:
         """Ends a run that another thread is in, after the check that is under way."""
@@ -232,44 +152,27 @@ class Validator:
 
     # Before the first batch
 
-    def _require_replication(self) -> None:
-        """A task that only copies has no changes to be looked at."""
-        with pool.lease(self._target) as session:
-            found: Any = session
-            if found.find(TASKS) is None:
-                return
-            line = Ledger(found, self.task).find()
-        if line is not None and line.phase == "snapshot":
-            raise UsageError(
-                f"{self.task} has only copied rows so far, and replicates nothing that could be validated: run it"
-                " without --snapshot-only"
-            )
-
     def _open(self, standing: Standing) -> None:
+        settings, options = self._settings, self._options
         self._epoch = standing.epoch
-        self._position = dict(standing.position)
-        self._caught_up = standing.caught_up
-        self._started = time.time()
-        self._spark = spark_session(self._settings.master)
-        self._tables = Tables(self._settings, self._spark)
+        self._spark = spark_session(settings.master)
+        self._tables = Tables(settings, self._spark)
         with KeyspaceStream(self._stream) as stream:
             left_out = stream.left_out()
         self._tables.open(left_out)
-        options = self._options
+        unsliced = frozenset(self._tables.unsliced)
         with pool.lease(self._target) as session:
             self._applied: Applied = choose_applied(
-                options.applied,
-                options.lag,
-                self._settings,
-                session,
-                frozenset(self._tables.unsliced),
+                options.applied, options.lag, settings, session, unsliced
             )
+        self._gathering = Gathering(self._tables, settings.leg)
+        self._rounds = Rounds(settings, options, standing, self._tables, self._applied, self._spark)
         self._learn_pending()
         self._store.set_stages(self.task, self._tables.news())
 
     def _learn_pending(self) -> None:
         known = set[str]()
-        for _, payload in self._store.parts(self.task, (), _FOREVER):
+        for _, payload in self._store.parts(self.task, (), FOREVER):
             known.update(pc.unique(from_bytes(payload).column("schema_id")).to_pylist())
         self._tables.learn(known)
 
@@ -282,7 +185,7 @@ class Validator:
         self._is_broken = False
         tokens = tuple(
             EventToken(committed_at, shard, parse_position(position))
-            for shard, (position, committed_at) in self._position.items()
+            for shard, (position, committed_at) in self._rounds.position.items()
         )
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint:
@@ -333,20 +236,17 @@ class Validator:
         try:
             end = end_offset(query)
             marks = end.marks.items() if end else ()
-            at = {
-                shard: (mark.position, mark.committed_at)
-                for shard, mark in marks
-                if not _is_behind((mark.position, 0), self._held.reached.get(shard))
-            }
+            ends = {shard: (mark.position, mark.committed_at) for shard, mark in marks}
+            at = not_behind(ends, self._held.reached)
             self._held.reached |= at
             if self._is_broken or not query.isActive:
                 return
-            self._caught_up = self._caught_up or (bool(at) and self._is_idle(query))
+            self._rounds.caught_up |= bool(at) and self._is_idle(query)
             if self._is_round_due():
                 with explained():
                     self._check()
-            elif at and self._is_idle(query):
-                self._move(at)
+            elif at and self._is_idle(query) and self._is_flush_due():
+                self._rounds.move(at)
         except _Stopping:
             return
         finally:
@@ -357,15 +257,15 @@ class Validator:
             self._stop.set()
 
     def _report(self) -> dict[str, Any]:
-        held = self._held
-        checked = self._position if held.changes or held.large is not None else held.reached
-        checked = checked or self._position
+        held, position = self._held, self._rounds.position
+        checked = position if held.changes or held.large is not None else held.reached
+        checked = checked or position
         newest = max((at for _, at in checked.values()), default=0)
         behind = time.time() - newest / MICROSECONDS if held.changes or self._waits else 0.0
         return {
             "lag_seconds": round(max(behind, 0.0), 3),
             "held_changes": held.changes,
-            "rows_per_second": round(self._rate, 1),
+            "rows_per_second": round(self._rounds.rate, 1),
             "waits": self._waits,
             "applied_by": self._applied.name,
             "checked": {shard: position for shard, (position, _) in checked.items()},
@@ -374,27 +274,23 @@ class Validator:
 
     def _log_end(self) -> dict[str, str]:
         """Where the source's log ends; asked for now and then."""
-        if time.monotonic() - self._asked_at > _LOG_END_SECONDS and len(self._position) == 1:
+        shards = list(self._rounds.position)
+        if time.monotonic() - self._asked_at > _LOG_END_SECONDS and len(shards) == 1:
             self._asked_at = time.monotonic()
             with suppress(TruecopyError):
                 end = log_end(parse_endpoint(self._settings.source))
-                (shard,) = self._position
-                self._end = {shard: end} if end else {}
+                self._end = {shards[0]: end} if end else {}
         return self._end
-
-    def _move(self, at: Mapping[str, Place]) -> None:
-        """There is nothing to check: notes now and then how far the stream is."""
-        if time.monotonic() - self._flushed_at >= self._options.meta_flush_interval:
-            self._flushed_at = time.monotonic()
-            self._position |= at
-            self._store.store(self.task, self._epoch, at, {}, (), (), (), self._caught_up)
 
     def _is_idle(self, query: StreamingQuery) -> bool:
         """Whether everything that the log has was read and checked."""
         is_quiet = time.monotonic() - self._taken_at > 2 * _BEAT_SECONDS
         return is_quiet and not self._held.changes and not query.status["isDataAvailable"]
 
-    # Batches
+    def _is_flush_due(self) -> bool:
+        return time.monotonic() - self._rounds.stored_at >= self._options.meta_flush_interval
+
+    # Batches, and when they are checked
 
     def _take(self, changes: Packed, _: int) -> None:
         """A batch of the stream; for `foreachBatch`."""
@@ -404,7 +300,7 @@ class Validator:
                     raise _Stopping  # what was dropped must not be passed over
                 self._taken_at = time.monotonic()
                 with explained():
-                    self._hold(changes)
+                    self._gathering.hold(self._held, changes)
                     if self._held.large is not None or self._is_round_due():
                         self._check()
             except BaseException as error:
@@ -415,61 +311,6 @@ class Validator:
                     self._failure = error  # on its way through Spark it becomes a text
                 raise
 
-    def _hold(self, changes: Packed) -> None:
-        """Takes a batch up: what it is about, and the changes themselves, unless there are very many."""
-        from pyspark.sql import functions as F
-
-        held, facts = self._held, changes.facts
-        self._turn += 1
-        for fact in sorted(facts, key=lambda fact: fact.commit_order):
-            held.reached[fact.shard] = fact.position, fact.committed_at
-        self._tables.learn({fact.schema_id for fact in facts if fact.schema_id})
-        wanted = {
-            fact.schema_id: self._definitions.find(fact.schema_id)
-            for fact in facts
-            if fact.schema_id in self._tables.checks and fact.kind != TRUNCATE
-        }
-        if any(fact.kind == TRUNCATE for fact in facts):
-            held.emptied |= self._emptied(changes)
-        if not wanted:
-            return
-        made = effects(changes, wanted, self._tables.mappings, self._settings.leg).where(
-            F.col("kind") != TRUNCATE
-        )
-        told = made.select(
-            "shard",
-            "table",
-            "slice",
-            "commit_order",
-            "position",
-            "committed_at",
-            F.length("payload").alias("size"),
-        ).collect()
-        for row in sorted(told, key=lambda row: row["commit_order"]):
-            part = row["shard"], row["table"], row["slice"]
-            held.ends[part] = row["position"], row["committed_at"]
-        frame = made.select(
-            F.concat_ws("/", "shard", "table", F.col("slice").cast("string")).alias("part"),
-            F.lit(self._turn).cast("long").alias("turn"),
-            *INPUT.names[2:],
-        )
-        if sum(row["size"] for row in told) > SMALL_BYTES:
-            held.large = frame
-            return
-        table = frame.toArrow().cast(INPUT)
-        held.frames.append(table)
-        held.changes += sum(map(_rows_inside, table.column("payload")))
-
-    def _emptied(self, changes: Packed) -> dict[tuple[str, str], Emptied]:
-        rows = changes.rows().where(f"kind = '{TRUNCATE}'")
-        found = rows.select("shard", "table", "commit_order", "seq", "position").collect()
-        return {
-            (shard, table): Emptied(order + self._turn * TURN, seq, position)
-            for shard, table, order, seq, position in sorted(found)
-        }
-
-    # Rounds
-
     def _is_round_due(self) -> bool:
         held, options = self._held, self._options
         since = time.monotonic() - self._checked_at
@@ -477,8 +318,7 @@ class Validator:
             return True
         if (held.changes or held.emptied) and since >= options.validate_interval:
             return True
-        due = self._store.pending(self.task).due_at
-        return bool(self._store.wishes(self.task)) or (due is not None and due <= _now())
+        return self._rounds.is_wished() or self._rounds.is_due()
 
     def _check(self) -> None:
         """A round: everything that is held, and what is due, once the replication has come that far."""
@@ -487,9 +327,8 @@ class Validator:
             if self._stop.is_set():
                 raise _Stopping
             # What is held has to wait; what failed before need not.
-            due = self._store.pending(self.task).due_at
-            if due is not None and due <= _now():
-                self._round(Held(reached={}))
+            if self._rounds.is_due():
+                self._round(Held())
             self._stop.wait(_LOOK_SECONDS)
         self._waits = ""
         self._round(held)
@@ -508,170 +347,4 @@ class Validator:
         return covered
 
     def _round(self, held: Held) -> None:
-        begun, now = time.monotonic(), _now()
-        wishes = self._store.wishes(self.task)
-        everything = bool(wishes or held.emptied)
-        parts = ["/".join(map(str, part)) for part in held.ends]
-        blobs = list(self._store.parts(self.task, parts, _FOREVER if everything else now))
-        if held.large is None and not held.frames and not blobs:
-            self._save(held, {}, [], [], [], wishes)
-            return
-        reached = {**self._position, **held.reached}
-        rules = self._rules(now, reached, wishes, held)
-        done = self._run(self._input(held, blobs), rules)
-        processed, pending, found, gone = self._sorted_out(done)
-        self._save(held, processed, gone, pending, found, wishes)
-        self._store.set_stages(self.task, self._tables.news())
-        seconds = time.monotonic() - begun
-        self._rate = sum(processed.values()) / seconds if seconds else 0.0
-        self._require_room()
-
-    def _rules(
-        self,
-        now: int,
-        reached: Mapping[str, Place],
-        wishes: Wishes,
-        held: Held,
-    ) -> Rules:
-        options = self._options
-        waited = time.time() - self._started >= options.initial_delay
-        return Rules(
-            now,
-            int(options.validate_interval * MICROSECONDS),
-            int(options.row_error_delay * MICROSECONDS),
-            int(LONGEST_SECONDS * MICROSECONDS),
-            {shard: position for shard, (position, _) in reached.items()},
-            self._caught_up or waited,
-            wishes.asked,
-            wishes.released,
-            dict(held.emptied),
-        )
-
-    def _input(self, held: Held, blobs: Sequence[tuple[str, bytes]]) -> DataFrame:
-        rows: dict[str, list[Any]] = {name: [None] * len(blobs) for name in INPUT.names}
-        rows |= {"part": [part for part, _ in blobs], "payload": [data for _, data in blobs]}
-        pending = pa.Table.from_pydict(rows, schema=INPUT)
-        small = pa.concat_tables([*held.frames, pending])
-        frame = self._spark.createDataFrame(small)
-        return frame if held.large is None else held.large.unionAll(frame)
-
-    def _run(self, frame: DataFrame, rules: Rules) -> list[Any]:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        options, tables = self._options, self._tables
-        lanes = self._lanes
-        work: Any = Checking(
-            self._target,
-            self._applied,
-            Comparer(dict(tables.checks), options.mode == FULL, options.tolerance),
-            rules,
-            options.batch_query_size,
-            options.rate / lanes,
-            leave_none=options.connections > 0,
-        )
-        done = (
-            frame.repartition(lanes, "part")
-            .sortWithinPartitions("part")
-            .mapInArrow(work, from_arrow_schema(DONE))
-        )
-        return list(done.collect())
-
-    @property
-    def _lanes(self) -> int:
-        with pool.lease(self._target) as session:
-            if session.driver_local:
-                return 1
-        wanted = self._options.connections or self._settings.connections
-        return wanted or self._spark.sparkContext.defaultParallelism
-
-    def _sorted_out(
-        self, rows: Sequence[Any]
-    ) -> tuple[dict[str, int], list[PendingPart], list[Found], list[str]]:
-        processed: dict[str, int] = {}
-        pending, found, gone = list[PendingPart](), list[Found](), list[str]()
-        troubles: dict[str, str] = {}
-        for row in rows:
-            if row["part"] is not None:
-                gone.append(row["part"])
-            if row["payload"] is not None:
-                counts = json.loads(row["counts"])
-                errors = counts.pop("errors")
-                pending.append(
-                    PendingPart(row["part"], bytes(row["payload"]), counts, errors, row["due_at"])
-                )
-            if row["processed"] is not None:
-                for kind, count in json.loads(row["processed"]).items():
-                    processed[kind] = processed.get(kind, 0) + count
-                found += [Found(**event) for event in json.loads(row["events"])]
-                troubles |= json.loads(row["troubles"])
-        explain_trouble(self._tables, troubles)
-        return processed, pending, found, gone
-
-    def _save(
-        self,
-        held: Held,
-        processed: Mapping[str, int],
-        parts: Sequence[str],
-        pending: Sequence[PendingPart],
-        found: Sequence[Found],
-        wishes: Wishes,
-    ) -> None:
-        """Stores what a round came to, in one step."""
-        moved = {
-            shard: place
-            for shard, place in held.reached.items()
-            if not _is_behind(place, self._position.get(shard))
-        }
-        newest = max((at for _, at in held.reached.values()), default=0)
-        near = 2 * self._options.validate_interval + 10
-        is_near = newest > 0 and time.time() - newest / MICROSECONDS <= near
-        caught_up = self._caught_up or is_near
-        self._store.store(
-            self.task, self._epoch, moved, processed, parts, pending, found, caught_up, wishes
-        )
-        self._position |= moved
-        self._caught_up = caught_up
-        self._flushed_at = time.monotonic()
-
-    def _require_room(self) -> None:
-        """Stops where more is pending than may be: everything is stored, and can be gone on from."""
-        options, pending = self._options, self._store.pending(self.task)
-        rows = pending.total + pending.errors
-        for count, most, name, word in (
-            (rows, options.max_pending_rows, "max-pending-rows", "rows"),
-            (pending.size, options.max_pending_bytes, "max-pending-bytes", "bytes"),
-        ):
-            if count > most:
-                raise TooMuchPending(
-                    f"{count} {word} of {self.task} are pending, more than {name} = {most}: is the replication right at"
-                    " all? Mend it or raise the limit, and start again; what is pending is kept"
-                )
-
-
-def stream_of(settings: Settings) -> Request:
-    """The stream of the source, beside that of the replication: with a slot of its own where there are slots."""
-    request = settings.request
-    digest = hashlib.sha256(f"validate {settings.task}".encode()).hexdigest()[:12]
-    own = {**request.settings, "slot": f"truecopy_v{digest}"}
-    return replace(request, settings=own, max_bytes=min(request.max_bytes, BATCH_BYTES))
-
-
-class TooMuchPending(UsageError):
-    """More is pending than may be."""
-
-    exit_code = CannotFinish.exit_code
-
-
-def _rows_inside(payload: Any) -> int:
-    with pa.ipc.open_stream(payload.as_buffer()) as reader:
-        return sum(batch.num_rows for batch in reader)
-
-
-def _is_behind(place: Place, other: Place | None) -> bool:
-    if other is None:
-        return False
-    return not contains(parse_position(place[0]), parse_position(other[0]))
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
+        self._rounds.run(held)

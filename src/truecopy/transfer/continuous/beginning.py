@@ -1,0 +1,97 @@
+"""Where a validation begins: now, at a time or a token, where it stood, or with what a run of the task replicates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from truecopy.engines import pool
+from truecopy.metastore.validations import Standing, Validations
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
+from truecopy.stream.request import Request, parse_point
+from truecopy.transfer.continuous.applied import Place, require_views
+from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, TASKS, Ledger
+from truecopy.transfer.settings import Settings
+
+BATCH_BYTES = 64 << 20
+"""The most that a batch reads of the log, where a task does not say less: what workers hold at a time."""
+
+
+def stream_of(settings: Settings) -> Request:
+    """The stream of the source, beside that of the replication: with a slot of its own where there are slots."""
+    request = settings.request
+    digest = hashlib.sha256(f"validate {settings.task}".encode()).hexdigest()[:12]
+    own = {**request.settings, "slot": f"truecopy_v{digest}"}
+    return replace(request, settings=own, max_bytes=min(request.max_bytes, BATCH_BYTES))
+
+
+def claim(
+    settings: Settings, mode: str, start: str | None, at: Mapping[str, Place] | None
+) -> Standing:
+    """Takes a validation over, or begins it.
+
+    Args:
+        settings: The task.
+        mode: How it compares from now on.
+        start: `current`, a time or a token; None to go on.
+        at: Where one begins that is new; None for now.
+    """
+    _require_target(settings)
+    store = Validations()
+    standing = store.find(settings.task)
+    if standing is None or start is not None:
+        position = _find(settings, start or "current") if start or at is None else at
+        if standing is not None:
+            store.restart(settings.task, position)
+        return store.claim(settings.task, mode, position)
+    return store.claim(settings.task, mode, standing.position)
+
+
+def replicated_from(settings: Settings) -> dict[str, Place] | None:
+    """Where the changes begin that this run of the task brings; None before it replicates."""
+    with pool.lease(parse_endpoint(settings.target)) as session:
+        target: Any = session
+        if target.find(TASKS) is None:
+            return None
+        ledger = Ledger(target, settings.task)
+        line, progress = ledger.find(), ledger.progress()
+    if line is None or line.phase != REPLICATE:
+        return None
+    found = _places(Offset.parse(line.origin))
+    # Later runs do not go back to the copy: its log may be gone.
+    for part, place in progress.items() if line.epoch > 1 else ():
+        if part in found:
+            found[part] = place
+    return found
+
+
+def _require_target(settings: Settings) -> None:
+    """Refuses a target that cannot be looked at, and a task that only copies: it has no changes to be looked at."""
+    with pool.lease(parse_endpoint(settings.target)) as session:
+        require_views(session)
+        found: Any = session
+        if found.find(TASKS) is None:
+            return
+        line = Ledger(found, settings.task).find()
+    if line is not None and line.phase == SNAPSHOT:
+        raise UsageError(
+            f"{settings.task} has only copied rows so far, and replicates nothing that could be validated: run it"
+            " without --snapshot-only"
+        )
+
+
+def _find(settings: Settings, start: str) -> dict[str, Place]:
+    point = parse_point(start, ("current",))
+    with KeyspaceStream(stream_of(settings)) as stream:
+        if lines := stream.missing():
+            raise CannotFinish("; ".join(lines))
+        return _places(stream.start(point))
+
+
+def _places(offset: Offset) -> dict[str, Place]:
+    return {shard: (mark.position, mark.committed_at) for shard, mark in offset.marks.items()}
