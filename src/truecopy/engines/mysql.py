@@ -34,7 +34,7 @@ from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.mysql_schema import read_columns, read_foreign_keys, read_indexes
 from truecopy.engines.mysql_writers import MySQLWriters
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import RelationalSession
+from truecopy.engines.relational import SharedSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import Buckets, Chunk, Key, Relation
@@ -101,7 +101,7 @@ def _tls(endpoint: Endpoint) -> dict[str, object] | None:
     return {"check_hostname": False, **given}
 
 
-class MySQL(RelationalSession):
+class MySQL(SharedSession):
     """A connection to MySQL, MariaDB or TiDB, in UTC and with UTF-8, in reads that lock nothing."""
 
     dialect: MySQLDialect

@@ -26,7 +26,7 @@ from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
 from truecopy.engines.postgresql_writers import PostgreSQLWriters
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import NotAValue, RelationalSession
+from truecopy.engines.relational import NotAValue, SharedSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import WHOLE, Relation
@@ -56,7 +56,7 @@ _BLOCK = 1 << 20
 _NOT_A_VALUE = ("22P02", "22003", "22007", "22008")
 
 
-class PostgreSQL(RelationalSession):
+class PostgreSQL(SharedSession):
     """A connection to PostgreSQL, in UTC and with UTF-8; values are bound by the client."""
 
     dialect: PostgreSQLDialect

@@ -357,7 +357,7 @@ class Replicates(Protocol):
 
 @runtime_checkable
 class Views(Protocol):
-    """Reads several times from one state of all tables."""
+    """Reads several times from one state of all tables, while others write on."""
 
     def open_view(self) -> None:
         """Opens a transaction in which nothing changes; it ends with `rollback`."""

@@ -69,13 +69,6 @@ class RelationalSession(ABC):
     transaction_start: tuple[str, ...] = ("BEGIN",)
     """What a script of statements starts each transaction with."""
 
-    view_start: tuple[str, ...] = ("BEGIN",)
-    """What opens a transaction whose reads all see one state."""
-
-    def open_view(self) -> None:
-        for line in self.view_start:
-            self.execute(Statement(line))
-
     def digest(self, relation: Relation, chunk: Chunk) -> Digest:
         if relation.deferred:
             return deferred.digest_of_table(self.fingerprints(relation, chunk))
@@ -312,6 +305,17 @@ class RelationalSession(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class SharedSession(RelationalSession):
+    """One of a database that is written to while others read from one state of it."""
+
+    view_start: tuple[str, ...] = ("BEGIN",)
+    """What opens a transaction whose reads all see one state."""
+
+    def open_view(self) -> None:
+        for line in self.view_start:
+            self.execute(Statement(line))
 
 
 def _row_names(relation: Relation) -> list[str]:

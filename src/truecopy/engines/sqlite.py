@@ -21,7 +21,7 @@ from truecopy.engines import (
 )
 from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import RelationalSession
+from truecopy.engines.relational import SharedSession
 from truecopy.engines.sqlite_dialect import (
     SQLiteDialect,
     finds_every_key,
@@ -41,7 +41,7 @@ _WAL = 2
 _KEYS_PER_CONDITION = 200
 
 
-class SQLite(RelationalSession):
+class SQLite(SharedSession):
     """A database file, opened for reading; a second connection writes, and only when asked to."""
 
     driver_local = True
