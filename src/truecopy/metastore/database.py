@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from pathlib import Path
 
-from sqlalchemy import Engine, MetaData, create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from truecopy.metastore.earlier_files import take_up
+from truecopy.metastore.migrating import migrate
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.secret import Secret
 from truecopy.spark import state_folder
 
+FILE = "metastore.db"
 _WHERE = "TRUECOPY_METASTORE"
 
 
@@ -23,15 +27,17 @@ def choose_metastore(url: Secret) -> None:
     os.environ[_WHERE] = url.reference
 
 
-def open_metastore(metadata: MetaData, file: str, url: str | None = None) -> Engine:
-    """The database with some tables of the metastore, made where they are missing.
+def open_metastore(url: str | None = None) -> Engine:
+    """The metastore with its tables as this version knows them.
 
     Args:
-        metadata: The tables.
-        file: The name of a file in the state folder, where no database was chosen.
-        url: Another database than the one that was chosen.
+        url: Another database than the one that was chosen; where none was, it is a file in the state folder.
     """
-    return _opened(metadata, url or _chosen() or f"sqlite:///{state_folder() / file}")
+    chosen = url or _chosen()
+    if chosen:
+        return _opened(chosen)
+    folder = state_folder()
+    return _opened(f"sqlite:///{folder / FILE}", folder)
 
 
 def _chosen() -> str:
@@ -40,9 +46,9 @@ def _chosen() -> str:
 
 
 @lru_cache
-def _opened(metadata: MetaData, url: str) -> Engine:
+def _opened(url: str, folder: Path | None = None) -> Engine:
     try:
-        engine = create_engine(url)
+        engine = create_engine(url, pool_pre_ping=True)
     except (ArgumentError, ImportError):
         raise UsageError(
             "metastore: not a URL that SQLAlchemy can open here; write for example"
@@ -53,12 +59,14 @@ def _opened(metadata: MetaData, url: str) -> Engine:
         @event.listens_for(engine, "connect")
         def configure(connection: object, _: object) -> None:
             cursor = connection.cursor()  # type: ignore[attr-defined]
-            cursor.execute("PRAGMA journal_mode = WAL")
             cursor.execute("PRAGMA busy_timeout = 20000")
+            cursor.execute("PRAGMA journal_mode = WAL")
             cursor.close()
 
     try:
-        metadata.create_all(engine)
+        migrate(engine)
+        if folder is not None:
+            take_up(engine, folder)
     except SQLAlchemyError as error:
         cause = str(error).splitlines()[0]
         raise CannotFinish(f"the metastore cannot be used: {cause}") from None

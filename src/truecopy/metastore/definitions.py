@@ -40,7 +40,7 @@ class Definitions:
     """The store; by default a file in the state folder, which all streams of this machine share."""
 
     def __init__(self, url: str | None = None) -> None:
-        self._engine = open_metastore(_metadata, "definitions.db", url)
+        self._engine = open_metastore(url)
         self._known: dict[str, Definition] = {}
 
     def remember(self, definitions: Iterable[Definition]) -> None:

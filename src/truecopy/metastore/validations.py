@@ -243,7 +243,7 @@ class Validations:
     """The validations of all tasks; by default in a file of the state folder."""
 
     def __init__(self, url: str | None = None) -> None:
-        self._engine = open_metastore(_metadata, "validations.db", url)
+        self._engine = open_metastore(url)
 
     # A validation's life
 
