@@ -73,7 +73,8 @@ def session(master: str | None = None) -> SparkSession:
 
 def default_master() -> str:
     """All cores, and four attempts per task: `local[N]` alone fails a job with its first lost worker."""
-    return _chosen[-1] if _chosen else f"local[{os.cpu_count() or 1},4]"
+    chosen = _chosen[-1] if _chosen else os.environ.get("TRUECOPY_MASTER")
+    return chosen or f"local[{os.cpu_count() or 1},4]"
 
 
 def choose_master(master: str) -> None:

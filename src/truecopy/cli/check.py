@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,51 +40,19 @@ def check(
       truecopy check shop.yaml --json
     """
     # Other commands need not wait for what only this one uses.
+    from truecopy.tasks.checking import check_document, check_task
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.legs import transfer_legs
-    from truecopy.transfer.preflight.check import preflight
 
     read = load_task(task)
-    reports = [preflight(leg) for leg in transfer_legs(read)]
-    secrets = tuple(end for report in reports for end in (report.source, report.target))
-    ready = all(report.is_ready for report in reports)
     if json_:
-        found = [document(report) for report in reports]
-        whole = {"task": read.task, "verdict": _verdict(ready), "legs": found}
-        text = json.dumps(found[0] if len(found) == 1 else whole, ensure_ascii=False)
-        sys.stdout.write(f"{mask_secrets(text, secrets)}\n")
+        ready, whole = check_document(read)
+        sys.stdout.write(f"{json.dumps(whole, ensure_ascii=False)}\n")
     else:
+        ready, reports = check_task(read)
+        secrets = tuple(end for report in reports for end in (report.source, report.target))
         for report in reports:
             print_check(report, secrets)
     return 0 if ready else 1
-
-
-def _verdict(ready: bool) -> str:
-    return "ready" if ready else "not_ready"
-
-
-def document(report: Report) -> dict[str, object]:
-    """The report as JSON has it."""
-    promise = report.guarantee
-    return {
-        "task": report.task,
-        "verdict": _verdict(report.is_ready),
-        "source": str(report.source),
-        "target": str(report.target),
-        "tables": [
-            {"source": source, "target": target, "exists": exists}
-            for source, target, exists in report.tables
-        ],
-        "estimate": {**asdict(report.estimate), "seconds": round(report.estimate.seconds, 1)},
-        "guarantee": {
-            "source": report.source_level or None,
-            "target": report.target_level or None,
-            "effective": None if promise is None else {**asdict(promise), "text": str(promise)},
-        },
-        "findings": [asdict(finding) for finding in report.findings],
-        "not_carried": [asdict(thing) for thing in report.inventory],
-        "seconds": round(report.seconds, 3),
-    }
 
 
 def print_check(

@@ -22,9 +22,18 @@ from truecopy.cli.demo import demo
 from truecopy.cli.pause import pause, resume, throttle
 from truecopy.cli.queries import queries_app
 from truecopy.cli.run import run
+from truecopy.cli.serve import serve_app
 from truecopy.cli.status import status
 from truecopy.cli.stream import stream
 from truecopy.cli.task import task_app
+from truecopy.cli.tasks import (
+    add_task,
+    list_tasks,
+    remove_task,
+    show_task,
+    start_task,
+    stop_task,
+)
 from truecopy.cli.token import token_app
 from truecopy.cli.validate import validate_app
 from truecopy.cli.verify import verify
@@ -57,7 +66,14 @@ app.add_typer(changelog_app)
 app.add_typer(validate_app)
 app.add_typer(queries_app)
 app.add_typer(token_app)
+app.add_typer(serve_app)
 app.add_typer(task_app)
+task_app.command("list")(list_tasks)
+task_app.command("add")(add_task)
+task_app.command("show")(show_task)
+task_app.command("start")(start_task)
+task_app.command("stop")(stop_task)
+task_app.command("remove")(remove_task)
 
 
 def _version(wanted: bool) -> None:

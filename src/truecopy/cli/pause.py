@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -111,18 +111,11 @@ def throttle(
 
 
 def _controls(path: Path) -> Iterator[tuple[Settings, Control]]:
-    """The settings of each leg, and its wishes in the target; tables are made there for one that has not begun."""
-    from truecopy.engines import connect
-    from truecopy.model.endpoint import parse_endpoint
+    """The settings of each leg, and its wishes in the target."""
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.legs import transfer_legs
-    from truecopy.transfer.control import Control
+    from truecopy.tasks.steering import controls
 
-    for settings in transfer_legs(load_task(path)):
-        with connect(parse_endpoint(settings.target)) as target:
-            control = Control(cast(Any, target), settings.task)
-            control.create()
-            yield settings, control
+    return controls(load_task(path))
 
 
 def _number(option: str, text: str | None) -> int | None:

@@ -17,7 +17,6 @@ from truecopy.cli.transfer_progress import ago, progress_line
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 
 if TYPE_CHECKING:
-    from truecopy.tasks.file import Task
     from truecopy.transfer.limits import Limits
     from truecopy.transfer.status import Status
 
@@ -42,17 +41,18 @@ def status(
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
     from truecopy.tasks.legs import transfer_legs
+    from truecopy.tasks.steering import status_documents, verifiers
     from truecopy.transfer.status import read_status
 
     loaded = load_task(task)
+    if json_:
+        plain = status_documents(loaded)
+        whole = plain[0] if len(plain) == 1 else {"task": loaded.task, "legs": plain}
+        sys.stdout.write(f"{json.dumps(whole, ensure_ascii=False)}\n")
+        return 0
     chosen, legs = verifiers(loaded), transfer_legs(loaded)
     found = [read_status(leg) for leg in legs]
     secrets = tuple(parse_endpoint(end) for leg in legs for end in (leg.source, leg.target))
-    if json_:
-        plain = [{**one.plain(), "verifiers": chosen} for one in found]
-        whole = plain[0] if len(plain) == 1 else {"task": loaded.task, "legs": plain}
-        sys.stdout.write(f"{mask_secrets(json.dumps(whole, ensure_ascii=False), secrets)}\n")
-        return 0
     out = Console(highlight=False)
     if not out.is_terminal:
         out.width = _WIDE  # a reader of lines gets whole lines
@@ -65,13 +65,6 @@ def status(
             out.print()
             out.print(_tables(one))
     return 0
-
-
-def verifiers(task: Task) -> list[str]:
-    """Those that the task file chooses."""
-    chosen = task.verify
-    names = ("inline", "iterative", "checksum", "target", "continuous")
-    return [name for name in names if getattr(chosen, name)]
 
 
 def describe(found: Status, verifiers: list[str]) -> Iterator[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from truecopy.transfer.progress import Progress as TransferProgress
 
 LINE_SECONDS = 5.0
+FILE_SECONDS = 1.0
 _IDLE_SECONDS = 300.0
 
 Tell = Callable[["TransferProgress"], None]
@@ -42,7 +46,8 @@ def ago(microseconds: int) -> str:
 def transfer_progress(console: Console) -> Iterator[Tell]:
     """What to call with each progress: draws on a terminal, and prints lines elsewhere."""
     if not console.is_terminal:
-        yield _Lines(console)
+        file = os.environ.get("TRUECOPY_PROGRESS")
+        yield _File(Path(file), _Lines(console)) if file else _Lines(console)
         return
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}")
     with Progress(*columns, console=console, transient=True) as bars:
@@ -82,6 +87,24 @@ class _Lines:
         waits = f" (waits: {progress.waits})" if progress.waits else ""
         line = f"{progress.phase}: {progress_line(progress)}{waits}"
         self._console.print(line, soft_wrap=True, markup=False)
+
+
+class _File:
+    """A file that says how far it is, for whoever started this process and passes it on; and lines as well."""
+
+    def __init__(self, path: Path, lines: _Lines) -> None:
+        self._path = path
+        self._lines = lines
+        self._said_at = 0.0
+
+    def __call__(self, progress: TransferProgress) -> None:
+        self._lines(progress)
+        if time.monotonic() - self._said_at < FILE_SECONDS:
+            return
+        self._said_at = time.monotonic()
+        whole = self._path.with_suffix(".new")
+        whole.write_text(json.dumps(progress.plain(), ensure_ascii=False), encoding="utf-8")
+        whole.replace(self._path)
 
 
 def _done(progress: TransferProgress) -> str:

@@ -276,24 +276,10 @@ def repair(
       truecopy validate repair shop.yaml -o repair.sql
       truecopy validate repair shop.yaml 17 18 --apply
     """
-    from truecopy.metastore.validations import IGNORED, NEW
-    from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
+    from truecopy.tasks.steering import repair_errors
 
-    store, legs = _store(task)
-    statuses = (NEW, IGNORED) if ids or all_ else (NEW,)
-    count, scripts = 0, []
-    for leg in legs:
-        found = list(store.errors(leg.task, statuses, ids or None))
-        planned = plan_repair(leg, found, None) if found else None
-        if planned is None:
-            continue
-        count += planned.statements
-        if apply:
-            apply_repair(leg, planned)
-            store.recheck(leg.task, [error.id for error in found])
-        else:
-            scripts.append(write_repair(leg, planned))
-    text = "\n".join(scripts)
+    loaded, legs = _load(task)
+    count, text = repair_errors(loaded, ids, all_open=all_, apply=apply)
     if output is not None:
         output.write_text(text, encoding="utf-8")
     if json_:

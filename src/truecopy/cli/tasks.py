@@ -1,0 +1,212 @@
+"""`truecopy task list`, `add`, `show`, `start`, `stop` and `remove`: tasks that are kept running.
+
+By a server, or without one: then they are written into the metastore, and a process beside this one keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from truecopy.model.errors import UsageError
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TRUECOPY_SERVER",
+        metavar="URL",
+        help="A server to ask; TRUECOPY_TOKEN holds its token. Default: the metastore of this machine.",
+    ),
+]
+Name = Annotated[str, typer.Argument(help="The task.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_WIDE = 1000
+_WHO = "command line"
+
+
+def list_tasks(server: Server = None, json_: Json = False) -> int:
+    """List the tasks that are kept, and how they stand.
+
+    A line for each: its state, how far it is, its lag, and what its last
+    verification said. Tasks that run by `truecopy run` alone are not kept.
+
+    \b
+    Examples:
+      truecopy task list
+      truecopy task list --server https://truecopy.example:8080 --json
+    """
+    found = _client(server).get("/api/tasks") if server else _summaries()
+    if json_:
+        _print(found)
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("task", "state", "phase", "rows", "changes", "rate", "lag", "verdict", ""):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        told = one["progress"] or {}
+        lag = told.get("lag_seconds")
+        table.add_row(
+            escape(one["name"]),
+            one["state"],
+            told.get("phase") or "",
+            f"{told['rows_copied']:,}" if told else "",
+            f"{told['changes_applied']:,}" if told else "",
+            f"{told['rate']:,.0f}/s" if told else "",
+            "" if lag is None else f"{lag:.1f} s",
+            one["verdict"] or "",
+            escape(one["message"]),
+        )
+    out = Console(highlight=False)
+    if not out.is_terminal:
+        out.width = _WIDE
+    out.print(table)
+    return 0
+
+
+def add_task(
+    file: Annotated[Path, typer.Argument(help="The task file.")],
+    start: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not look at both ends first.")
+    ] = False,
+    server: Server = None,
+    json_: Json = False,
+) -> int:
+    """Have a task kept: started, watched and started again by its name.
+
+    Both ends are looked at first, as `truecopy check` does. The file names
+    secrets and holds none: ${NAME} is a variable where the task is kept.
+
+    \b
+    Examples:
+      truecopy task add shop.yaml --start
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(f"cannot read the task file {file}") from None
+    asked: dict[str, Any] = {"file": text, "check": not no_check, "start": start}
+    if server:
+        found = _client(server).post("/api/tasks", asked)
+    else:
+        from truecopy.server.models import NewTask
+
+        found = _control().add(NewTask(**asked), _WHO).model_dump()
+        _see_to_it()
+    if json_:
+        _print(found)
+    else:
+        typer.echo(f"{found['name']}: {'starts' if start else 'is there; task start begins it'}")
+    return 0
+
+
+def show_task(name: Name, server: Server = None) -> int:
+    """Print all that is known of a task, as JSON.
+
+    Its file, state and message, who keeps it, and its tables as the running
+    process knows them. `truecopy status` asks the target instead.
+
+    \b
+    Examples:
+      truecopy task show shop --server http://127.0.0.1:8080
+    """
+    _print(
+        _client(server).get(f"/api/tasks/{name}")
+        if server
+        else _control().detail(name).model_dump()
+    )
+    return 0
+
+
+def start_task(name: Name, server: Server = None) -> int:
+    """Start a task; it is started again when it ends by itself.
+
+    A run that cannot go on is tried again, at first after a second, later
+    after a minute; one that could never succeed is left, with its reason.
+
+    \b
+    Examples:
+      truecopy task start shop
+    """
+    _want(name, "start", server)
+    typer.echo(f"{name}: starts")
+    return 0
+
+
+def stop_task(name: Name, server: Server = None) -> int:
+    """Stop a task; `task start` goes on where it stopped.
+
+    The running process ends after the batch that it is at. Unlike after
+    `truecopy pause`, no process is left that waits.
+
+    \b
+    Examples:
+      truecopy task stop shop
+    """
+    _want(name, "stop", server)
+    typer.echo(f"{name}: stops")
+    return 0
+
+
+def remove_task(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: Server = None,
+) -> int:
+    """Forget a task that has stopped, with its progress and its validation.
+
+    What streaming made on the source goes, too. Copied rows stay, and so do
+    certificates.
+
+    \b
+    Examples:
+      truecopy task remove shop
+    """
+    if not yes:
+        typer.confirm(f"Forget {name}? The copied rows stay.", abort=True, err=True)
+    path = f"/api/tasks/{name}"
+    for line in _client(server).delete(path)["said"] if server else _control().delete(name):
+        typer.echo(f"removed: {line}")
+    return 0
+
+
+def _want(name: str, word: str, server: str | None) -> None:
+    if server:
+        _client(server).post(f"/api/tasks/{name}/{word}")
+        return
+    _control().want(name, "running" if word == "start" else "stopped", _WHO)
+    _see_to_it()
+
+
+def _summaries() -> list[dict[str, Any]]:
+    return [one.model_dump() for one in _control().summaries()]
+
+
+def _see_to_it() -> None:
+    """Without a server this process starts the keepers that are missing; they outlive it."""
+    from truecopy.tasks.supervisor import Supervisor
+
+    Supervisor().look()
+
+
+def _client(server: str) -> Any:
+    from truecopy.server.client import Client
+
+    return Client(server)
+
+
+def _control() -> Any:
+    from truecopy.server.control import Control
+
+    return Control()
+
+
+def _print(document: object) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")

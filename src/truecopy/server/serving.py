@@ -1,0 +1,63 @@
+"""A server that listens, and what it writes into its log: a JSON document a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+import uvicorn
+
+from truecopy.server.app import make_app
+from truecopy.server.settings import ServerSettings
+
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
+"""Of a URL in a message of somebody else's."""
+_FIELDS = ("task", "method", "path", "status", "ms", "who", "address", "action")
+
+
+class JsonLines(logging.Formatter):
+    """A line of the log as a document. Traces go there and nowhere else."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"at": at, "level": record.levelname.lower(), "message": record.getMessage()}
+        line |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return _PASSWORD.sub(r"\1***@", json.dumps(line, ensure_ascii=False))
+
+
+def log_to(stream: TextIO = sys.stderr) -> None:
+    """Has the server's log written."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    for name in ("truecopy.server", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def make_server(settings: ServerSettings) -> uvicorn.Server:
+    """A server that has not begun to listen; `run` does, until it is told to end."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            make_app(settings),
+            host=settings.host,
+            port=settings.port,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=3,
+            limit_concurrency=500,
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+    )

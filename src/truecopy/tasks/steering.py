@@ -1,0 +1,102 @@
+"""A task from outside, by its file: how it stands, held up and let go on, its errors settled and repaired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from truecopy.engines import connect
+from truecopy.metastore.validations import IGNORED, NEW, Validations
+from truecopy.model.endpoint import Endpoint, mask_secrets, parse_endpoint
+from truecopy.tasks.file import Task
+from truecopy.tasks.legs import transfer_legs
+from truecopy.tasks.validation import validation_legs
+from truecopy.transfer.control import Control
+from truecopy.transfer.cutover.back import back_name
+from truecopy.transfer.cutover.state import UNDER_WAY, Step, Steps
+from truecopy.transfer.settings import Settings
+from truecopy.transfer.status import read_status
+
+_VERIFIERS = ("inline", "iterative", "checksum", "target", "continuous")
+
+
+def verifiers(task: Task) -> list[str]:
+    """Those that the task file chooses."""
+    return [name for name in _VERIFIERS if getattr(task.verify, name)]
+
+
+def status_documents(task: Task) -> list[dict[str, Any]]:
+    """How each leg stands, as its target knows; without secrets."""
+    chosen, legs = verifiers(task), transfer_legs(task)
+    found = [{**read_status(leg).plain(), "verifiers": chosen} for leg in legs]
+    masked: list[dict[str, Any]] = without_secrets(found, legs)
+    return masked
+
+
+def controls(task: Task) -> Iterator[tuple[Settings, Control]]:
+    """The settings of each leg, and its wishes in the target; tables are made there for one that has not begun."""
+    for settings in transfer_legs(task):
+        with connect(parse_endpoint(settings.target)) as target:
+            control = Control(cast(Any, target), settings.task)
+            control.create()
+            yield settings, control
+
+
+def cutover_documents(task: Task) -> list[dict[str, Any]]:
+    """How far the cutover of each leg is, and that of its way back."""
+    found = []
+    for leg in transfer_legs(task):
+        forth = Steps(parse_endpoint(leg.target), leg.task).find()
+        back = Steps(parse_endpoint(leg.source), back_name(leg.task)).find()
+        found.append({"task": leg.task, "cutover": _step(forth), "switch_back": _step(back)})
+    return found
+
+
+def repair_errors(
+    task: Task, ids: Sequence[int] | None, *, all_open: bool, apply: bool
+) -> tuple[int, str]:
+    """How many statements bring the rows of errors right, and their script; or they are run on the target.
+
+    Args:
+        task: Whose errors.
+        ids: Some of them; None for all that are new.
+        all_open: Those that are ignored, too.
+        apply: Run them, without a script.
+    """
+    from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
+
+    store, legs = Validations(), validation_legs(task)
+    statuses = (NEW, IGNORED) if ids or all_open else (NEW,)
+    count, scripts = 0, []
+    for leg in legs:
+        errors = list(store.errors(leg.task, statuses, ids or None))
+        planned = plan_repair(leg, errors, None) if errors else None
+        if planned is None:
+            continue
+        count += planned.statements
+        if apply:
+            apply_repair(leg, planned)
+            store.recheck(leg.task, [error.id for error in errors])
+        else:
+            scripts.append(write_repair(leg, planned))
+    return count, "\n".join(scripts)
+
+
+def without_secrets(document: Any, legs: Sequence[Settings]) -> Any:
+    """A document in which no secret of an end stands."""
+    ends: tuple[Endpoint, ...] = tuple(
+        parse_endpoint(end) for leg in legs for end in (leg.source, leg.target)
+    )
+    return json.loads(mask_secrets(json.dumps(document, ensure_ascii=False), ends))
+
+
+def _step(step: Step | None) -> dict[str, Any] | None:
+    if step is None:
+        return None
+    return {
+        "step": step.name,
+        "since": step.when,
+        "under_way": step.name in UNDER_WAY,
+        "certificate": step.detail.get("certificate") or None,
+    }
