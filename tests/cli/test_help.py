@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import typer.main
 
-from truecopy.cli.main import app
+from tests.cli.commands import ROOT, parse
 
 _WIDTH = 76
 """So wide is a paragraph on a terminal of 80 columns; longer lines of its source would be broken twice."""
@@ -45,7 +44,6 @@ def _walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[Described]:
         yield from _walk(inner, (*words, name))
 
 
-ROOT: Any = typer.main.get_command(app)
 ALL = list(_walk(ROOT))
 EACH = pytest.mark.parametrize("one", ALL, ids=lambda one: " ".join(one.words) or "truecopy")
 LEAVES = pytest.mark.parametrize(
@@ -74,16 +72,4 @@ def test_the_program_takes_every_example(one: Described) -> None:
     examples = one.examples()
     assert any(tuple(words[: len(one.words)]) == one.words for words in examples)
     for words in examples:
-        _parse(words)
-
-
-def _parse(words: list[str]) -> None:
-    """Raises where the program would end with `wrong usage`; runs nothing."""
-    command, parent = ROOT, None
-    while True:
-        context = command.make_context(command.name, list(words), parent=parent)
-        if not hasattr(command, "commands"):
-            return
-        rest = [*context._protected_args, *context.args]
-        _, command, words = command.resolve_command(context, rest)
-        parent = context
+        parse(words)

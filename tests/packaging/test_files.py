@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.cli.commands import parse
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -95,15 +98,17 @@ def test_kubernetes_objects_refer_to_each_other(objects: dict[str, dict[str, Any
     assert labels == deployment["selector"]["matchLabels"] == service["selector"]
     pod = template["spec"]
     (container,) = pod["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in pod["volumes"]
-    }
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    for first in pod["initContainers"]:
+        assert first["image"] == container["image"]
+        assert {mount["name"] for mount in first["volumeMounts"]} <= volumes
     claims = [v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v]
     assert claims == [{"claimName": objects["PersistentVolumeClaim"]["metadata"]["name"]}]
     ports = {port["name"] for port in container["ports"]}
     assert {port["targetPort"] for port in service["ports"]} <= ports
     for probe in ("readinessProbe", "livenessProbe"):
-        assert container[probe]["tcpSocket"]["port"] in ports
+        assert container[probe]["httpGet"]["port"] in ports
 
 
 def test_containers_run_as_the_user_of_the_image(objects: dict[str, dict[str, Any]]) -> None:
@@ -113,6 +118,22 @@ def test_containers_run_as_the_user_of_the_image(objects: dict[str, dict[str, An
     assert pod["securityContext"]["runAsNonRoot"] is True
     (container,) = pod["containers"]
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_the_program_takes_the_commands_that_are_shipped(
+    objects: dict[str, dict[str, Any]],
+) -> None:
+    dockerfile = (PACKAGING / "Dockerfile").read_text()
+    unit = (PACKAGING / "truecopy.service").read_text()
+    (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+    commands = [
+        json.loads(re.findall(r"^CMD (.+)$", dockerfile, re.MULTILINE)[-1]),
+        re.findall(r"^ExecStart=\S+ (.+)$", unit, re.MULTILINE)[0].split(),
+        container["args"],
+    ]
+    for words in commands:
+        assert words[0] == "serve"
+        parse(words)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
