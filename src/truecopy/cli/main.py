@@ -33,6 +33,7 @@ from truecopy.cli.tasks import (
     show_task,
     start_task,
     stop_task,
+    task_status,
 )
 from truecopy.cli.token import token_app
 from truecopy.cli.validate import validate_app
@@ -71,6 +72,7 @@ app.add_typer(task_app)
 task_app.command("list")(list_tasks)
 task_app.command("add")(add_task)
 task_app.command("show")(show_task)
+task_app.command("status")(task_status)
 task_app.command("start")(start_task)
 task_app.command("stop")(stop_task)
 task_app.command("remove")(remove_task)

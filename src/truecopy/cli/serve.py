@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -112,7 +113,9 @@ def _serve(*, master: str | None, **given: object) -> None:
         os.environ["TRUECOPY_MASTER"] = master
     log_to()
     server = make_server(settings)
-    server.run()
+    # It ends by a signal, which then reaches this program, too.
+    with suppress(KeyboardInterrupt, CannotFinish):
+        server.run()
     if not server.started:
         raise CannotFinish(f"cannot listen at {settings.host}:{settings.port}: see the log above")
 

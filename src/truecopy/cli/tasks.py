@@ -1,4 +1,4 @@
-"""`truecopy task list`, `add`, `show`, `start`, `stop` and `remove`: tasks that are kept running.
+"""`truecopy task list`, `add`, `show`, `status`, `start`, `stop` and `remove`: tasks that are kept running.
 
 By a server, or without one: then they are written into the metastore, and a process beside this one keeps them.
 """
@@ -122,6 +122,40 @@ def show_task(name: Name, server: Server = None) -> int:
         if server
         else _control().detail(name).model_dump()
     )
+    return 0
+
+
+def task_status(name: Name, server: Server = None, json_: Json = False) -> int:
+    """Show how a kept task stands, as its target knows.
+
+    What `truecopy status` says of a task file, for a task by its name: phase,
+    tables, lag and guarantee; and with it whether it is kept running.
+
+    \b
+    Examples:
+      truecopy task status shop
+      truecopy task status shop --server http://127.0.0.1:8080 --json
+    """
+    if server:
+        shown, legs = (_client(server).get(f"/api/tasks/{name}{end}") for end in ("", "/status"))
+    else:
+        control = _control()
+        shown, legs = (one.model_dump() for one in (control.detail(name), control.status(name)))
+    if json_:
+        _print({"state": shown["state"], "message": shown["message"], **legs})
+        return 0
+    said = f" ({shown['message']})" if shown["message"] else ""
+    typer.echo(f"{name}: {shown['state']}{said}")
+    for leg in legs["legs"]:
+        lag = leg["lag_seconds"]
+        behind = "" if lag is None else f", lag {lag:.1f} s"
+        waits = f"; waits: {leg['waits']}" if leg["waits"] else ""
+        typer.echo(
+            f"{leg['task']}: {leg['state']}, phase {leg['phase']}, {leg['rows_copied']:,} rows copied,"
+            f" {leg['changes_applied']:,} changes applied{behind}{waits}"
+        )
+        if leg["guarantee"]:
+            typer.echo(f"guarantee: {leg['guarantee']['text']}")
     return 0
 
 

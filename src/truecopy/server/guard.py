@@ -181,7 +181,8 @@ def _same_origin(headers: dict[bytes, str], host: str, scheme: str) -> bool:
     if headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get(b"origin")
-    return origin is None or origin == f"{scheme}://{host}"
+    # A proxy may have taken the request by HTTPS.
+    return origin in (None, f"{scheme}://{host}", f"https://{host}")
 
 
 def _is_plain(host: str) -> bool:

@@ -74,7 +74,7 @@ class Doorkeeper:
             max_age=SESSION_SECONDS,
             httponly=True,
             samesite="strict",
-            secure=self._settings.scheme == "https",
+            secure=self._is_https(request),
         )
         return Who(who.name, who.role, session)
 
@@ -82,6 +82,11 @@ class Doorkeeper:
         if session := request.cookies.get(COOKIE):
             self._tokens.close_session(session)
         response.delete_cookie(COOKIE)
+
+    def _is_https(self, request: Request) -> bool:
+        """Whether the browser speaks HTTPS, with this server or with a proxy before it."""
+        origin = request.headers.get("origin", "")
+        return self._settings.scheme == "https" or origin.startswith("https://")
 
     def _by_token(self, request: Request, text: str) -> Who:
         address = request.client.host if request.client else ""

@@ -11,6 +11,7 @@ from truecopy.metastore.tasks import SUITE, TASK, TaskLine
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.secret import Secret
+from truecopy.stream.yaml_file import read_yaml
 from truecopy.tasks.commands import QUERIES, RUN, VALIDATE, task_folder, write_task_file
 from truecopy.tasks.ends import Address
 from truecopy.tasks.file import Task, load_task
@@ -18,6 +19,7 @@ from truecopy.tasks.problems import TaskFileError
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 """Of what is named in addresses and files."""
+_OF_SECRETS = re.compile(r"pass|secret|token|credential|access[._-]?key", re.IGNORECASE)
 _HIDDEN = "***"
 _NAMED = "1"
 
@@ -73,15 +75,15 @@ def suite_line(name: str, text: str, who: str) -> TaskLine:
         file.flush()
         try:
             head = read_head(file.name)
+            document = read_yaml(file.name, "the suite")
         except TruecopyError as error:
             raise UsageError(str(error).replace(file.name, "the suite")) from None
-    for end in (head.control, head.test):
-        if end is None:
-            raise UsageError("the suite: name both ends: control: and test:")
-        if _holds_secret(end):
-            raise UsageError(
-                "the suite: a password in a URL: write ${NAME}, a variable of the server's environment"
-            )
+    if head.control is None or head.test is None:
+        raise UsageError("the suite: name both ends: control: and test:")
+    if _is_secret_inside(document):
+        raise UsageError(
+            "the suite: a password in the file: write ${NAME}, a variable of the server's environment"
+        )
     return TaskLine(name, SUITE, text, QUERIES, made_by=who)
 
 
@@ -113,8 +115,24 @@ def _secrets_in(task: Task) -> Iterator[str]:
     for replica in task.throttle.replicas:
         if _holds_secret(replica.url.reference):
             yield f"throttle.replicas: a password in the file: {remedy}"
+    for section, settings in (("spark", task.spark.settings), ("stream", task.stream.settings)):
+        for name, value in settings.items():
+            if _OF_SECRETS.search(name) and not _is_reference(Secret(value)):
+                yield f"{section}.settings.{name}: a secret in the file: set it where the server runs"
     if task.mask_key is not None and not _is_reference(task.mask_key):
         yield f"mask-key: a secret in the file: {remedy}"
+
+
+def _is_secret_inside(document: object, name: object = "") -> bool:
+    """Whether a document holds a password, or a URL with one, wherever that may be."""
+    if isinstance(document, Mapping):
+        return any(_is_secret_inside(value, key) for key, value in document.items())
+    if isinstance(document, list):
+        return any(_is_secret_inside(value) for value in document)
+    if not isinstance(document, str):
+        return False
+    is_open = name == "password" and not _is_reference(Secret(document))
+    return is_open or ("://" in document and _holds_secret(document))
 
 
 def _is_reference(secret: Secret) -> bool:

@@ -18,7 +18,7 @@ from truecopy.tasks.keeper import LEASE_SECONDS, start_keeper
 from truecopy.tasks.processes import ProcessId
 
 _TURN_SECONDS = 1.0
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 60.0
 """A keeper that was started takes its time to take the lease."""
 
 _log = logging.getLogger("truecopy.server")
