@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from tests.program import truecopy
 from tests.queries.ends import End
-from truecopy.engines.queries.trino import TrinoQueries, TrinoTexts, shape_of
+from truecopy.engines.queries.trino import PrestoTexts, TrinoQueries, TrinoTexts, shape_of
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.shape import QueryColumn, Scalar, StructOf, agree_shapes
-from truecopy.model.types import Decimal
+from truecopy.model.types import Decimal, Unsupported
 from truecopy.queries import checksums
 from truecopy.queries.leaves import leaves_of
 from truecopy.queries.rewrite import rewrite
@@ -94,7 +94,7 @@ def test_statements_are_rewritten_in_its_dialect(scheme: str) -> None:
 def test_checksums_are_sql_of_its_dialect(scheme: str, native: str) -> None:
     shape = shape_of(native)
     columns = (QueryColumn("id", shape_of("bigint")), QueryColumn("v", shape))
-    texts = TrinoTexts()
+    texts = TrinoTexts() if scheme == "trino" else PrestoTexts()
     agreed = agree_shapes(shape, shape)
     assert agreed is not None
     leaves = leaves_of(texts, columns, (columns[0].shape, agreed), (None, None))
@@ -119,3 +119,6 @@ def test_types_are_read() -> None:
     scalar = shape_of("decimal(38, 10)")
     assert isinstance(scalar, Scalar)
     assert scalar.type == Decimal(10)
+    finer = shape_of("timestamp(9)")
+    assert isinstance(finer, Scalar)
+    assert isinstance(finer.type, Unsupported)

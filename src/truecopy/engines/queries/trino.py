@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,7 @@ from truecopy.engines.queries.native_types import read_shape
 from truecopy.engines.queries.session import DEFAULT_SCRATCH, QuerySession, blocks, text_rows
 from truecopy.engines.queries.texts import Texts
 from truecopy.model.endpoint import Endpoint
+from truecopy.model.errors import UsageError
 from truecopy.model.shape import QueryColumn, Scalar, Shape
 from truecopy.model.types import (
     Binary,
@@ -40,12 +42,21 @@ _SIMPLE: dict[str, Type] = {
     "json": Json("trino"),
     "unknown": Unknown(),
 }
-_TIME = {"EXCEEDED_TIME_LIMIT", "USER_CANCELED"}
-_MEMORY = re.compile("MEMORY")
-_PASSING = re.compile("NO_NODES|WORKER|REMOTE|SERVER_S|PAGE_TRANSPORT|TOO_MANY_REQUESTS")
+_FRACTION = 6
+_KINDS = (
+    ("EXCEEDED_TIME_LIMIT", Kind.TIME_LIMIT),
+    ("MEMORY", Kind.MEMORY),
+    ("SYNTAX_ERROR", Kind.SYNTAX),
+    ("TABLE_NOT_FOUND|SCHEMA_NOT_FOUND|DROPPED_DURING_QUERY", Kind.GONE),
+    (
+        "NO_NODES|WORKER|REMOTE|ABANDONED|SERVER_S|PAGE_TRANSPORT|TOO_MANY_REQUESTS",
+        Kind.TRANSIENT,
+    ),
+)
+_REFUSED = re.compile("error 40[13]")
 
 
-class TrinoTexts(Texts):
+class PrestoTexts(Texts):
     """Texts by functions that Trino and Presto share."""
 
     def quote(self, name: str) -> str:
@@ -68,15 +79,17 @@ class TrinoTexts(Texts):
             case Integer() | Decimal(), Decimal(scale):
                 return f"CAST(CAST({x} AS DECIMAL(38,{scale})) AS VARCHAR)"
             case Timestamp(zone=True), _:
-                return (
-                    f"format_datetime(at_timezone({x}, 'UTC'), 'yyyy-MM-dd HH:mm:ss.SSS') || '000'"
-                )
+                return self.moment(f"at_timezone({x}, 'UTC')")
             case Timestamp(), _:
-                return f"date_format({x}, '%Y-%m-%d %H:%i:%s.%f')"
+                return self.moment(x)
             case Text(), _:
                 return f"rtrim(CAST({x} AS VARCHAR))" if own.native.startswith("char") else x
             case _:
                 return f"CAST({x} AS VARCHAR)"
+
+    def moment(self, x: str) -> str:
+        """A timestamp in its own zone, with six digits of a second, of which Presto has three."""
+        return f"date_format({x}, '%Y-%m-%d %H:%i:%s.%f')"
 
     def rounded(self, x: str, own: Scalar, scale: int) -> str:  # noqa: ARG002 - one way for all
         return f"CAST(CAST(round({x}, {scale:d}) AS DECIMAL(38,{scale:d})) AS VARCHAR)"
@@ -108,42 +121,77 @@ class TrinoTexts(Texts):
         return f"reduce({x}, 0e0, (a, e) -> a + COALESCE(CAST(e AS DOUBLE), 0e0), a -> a)"
 
 
+class TrinoTexts(PrestoTexts):
+    """Trino's functions of time cut to milliseconds; its casts do not."""
+
+    def moment(self, x: str) -> str:
+        return f"CAST(CAST({x} AS TIMESTAMP({_FRACTION})) AS VARCHAR)"
+
+
+@dataclass(frozen=True)
+class _Client:
+    """What the two Python clients call differently.
+
+    Attributes:
+        failed: The error of a query that failed on the server.
+        in_utc: What makes sessions be in UTC, as those of other engines are.
+    """
+
+    module: str
+    failed: str
+    in_utc: Mapping[str, object]
+    texts: Texts
+
+
+_CLIENTS = {
+    "trino": _Client("trino", "TrinoQueryError", {"timezone": "UTC"}, TrinoTexts()),
+    "presto": _Client(
+        "prestodb",
+        "PrestoQueryError",
+        {"http_headers": {"X-Presto-Time-Zone": "UTC"}},
+        PrestoTexts(),
+    ),
+}
+
+
 class TrinoQueries(QuerySession):
     """`trino://user@host:8080/catalog/schema`, and `presto://` likewise."""
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
         self.dialect = endpoint.scheme
-        self.texts = TrinoTexts()
-        catalog, _, schema = endpoint.database.partition("/")
-        self._catalog, self._schema = catalog, schema
-        self.scratch = (catalog, scratch or DEFAULT_SCRATCH)
+        self._client = _CLIENTS[endpoint.scheme]
+        self.texts = self._client.texts
+        self._catalog, _, self._schema = endpoint.database.partition("/")
+        if not self._catalog:
+            raise UsageError(
+                f"{endpoint} names no catalog: write {endpoint.scheme}://host:8080/catalog/schema"
+            )
+        self.scratch = (self._catalog, scratch or DEFAULT_SCRATCH)
         self._settings: dict[str, str] = {}
         self._cpu = 0.0
+        self._cancelled: object = None
+        self._driver: Any = import_module(self._client.module)
+        for part in ("dbapi", "auth", "exceptions"):
+            import_module(f"{self._client.module}.{part}")
         self._connect()
 
     def _connect(self) -> None:
-        driver: Any = import_module("prestodb" if self.endpoint.scheme == "presto" else "trino")
-        for part in ("dbapi", "auth", "exceptions"):
-            import_module(f"{driver.__name__}.{part}")
-        endpoint = self.endpoint
+        """Makes a connection of the client, which says nothing to the server yet."""
+        endpoint, driver = self.endpoint, self._driver
         login: dict[str, object] = {}
         if endpoint.password:
             login = {"auth": driver.auth.BasicAuthentication(endpoint.user, endpoint.password)}
-        self._errors: tuple[type[Exception], ...] = (
-            driver.exceptions.DatabaseError,
-            driver.exceptions.Http503Error,
-            OSError,
-        )
         self._connection = driver.dbapi.connect(
             host=endpoint.host,
             port=endpoint.port or (443 if endpoint.password else 8080),
             user=endpoint.user or "truecopy",
-            catalog=self._catalog or None,
+            catalog=self._catalog,
             schema=self._schema or None,
-            session_properties=self._settings,
+            session_properties=dict(self._settings),
             http_scheme="https" if endpoint.password else endpoint.option("http_scheme", "http"),
             **login,
+            **self._client.in_utc,
         )
         self._cursor = self._connection.cursor()
 
@@ -154,6 +202,8 @@ class TrinoQueries(QuerySession):
         self._cursor = self._connection.cursor()
         self._cursor.execute(sql)
         rows = [tuple(row) for row in self._cursor.fetchall()]
+        if self._cancelled is self._cursor:  # the clients may take that for the end of the rows
+            raise failed(Kind.TIME_LIMIT, f"cancelled on {self.endpoint}")
         self._cpu += ((getattr(self._cursor, "stats", None) or {}).get("cpuTimeMillis") or 0) / 1000
         return rows
 
@@ -175,36 +225,33 @@ class TrinoQueries(QuerySession):
         return "\n".join(text_rows(self.select(f"EXPLAIN {query}")))
 
     def cancel(self) -> None:
+        self._cancelled = self._cursor
         self._cursor.cancel()
 
     def close(self) -> None:
         self._connection.close()
 
     def explained(self, error: Exception) -> QueryFailed | None:
-        if not isinstance(error, self._errors):
+        errors = self._driver.exceptions
+        ours = (getattr(errors, self._client.failed), errors.Error, errors.HttpError, OSError)
+        if not isinstance(error, ours):
             return None
         name = str(getattr(error, "error_name", "") or "")
         if not name:
-            return failed(Kind.CONNECTION, f"{self.endpoint}: {error}")
-        if name in _TIME:
-            kind = Kind.TIME_LIMIT
-        elif _MEMORY.search(name):
-            kind = Kind.MEMORY
-        elif _PASSING.search(name):
-            kind = Kind.TRANSIENT
-        else:
-            known = {"SYNTAX_ERROR": Kind.SYNTAX, "TABLE_NOT_FOUND": Kind.GONE}
-            kind = known.get(
-                name,
-                Kind.REFUSED if "USER" in str(getattr(error, "error_type", "")) else Kind.OTHER,
-            )
+            kind = Kind.REFUSED if _REFUSED.match(str(error)) else Kind.CONNECTION
+            return failed(kind, f"{self.endpoint}: {error}")
+        of_user = "USER" in str(getattr(error, "error_type", ""))
+        kind = next(
+            (kind for words, kind in _KINDS if re.search(words, name)),
+            Kind.REFUSED if of_user else Kind.OTHER,
+        )
         return failed(kind, f"{self.endpoint}: {getattr(error, 'message', error)}", name)
 
     def scratch_tables(self, prefix: str) -> list[str]:
         catalog, schema = self.scratch
         found = self.select(
             f"SELECT table_name FROM {self.quote(catalog)}.information_schema.tables"
-            f" WHERE table_schema = '{schema}'"
+            f" WHERE table_schema = '{schema.replace(chr(39), chr(39) * 2)}'"
         )
         return [name for name in text_rows(found) if name.startswith(prefix)]
 
@@ -237,5 +284,8 @@ def _scalar(native: str) -> Scalar:
     if match := re.fullmatch(r"decimal\(\d+,\s*(\d+)\)", native):
         return Scalar(native, Decimal(int(match[1])), int(match[1]))
     if word == "timestamp":
+        digits = re.search(r"\((\d+)\)", native)
+        if digits and int(digits[1]) > _FRACTION:
+            return Scalar(native, Unsupported(f"{native} is finer than microseconds"))
         return Scalar(native, Timestamp(zone="with time zone" in native))
     return Scalar(native, _SIMPLE.get(word, Unsupported(f"{native} has no canonical text")))
