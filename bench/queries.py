@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +18,7 @@ if not __package__:  # run by its path
 
 from bench.figures import Figure, at_most, print_figures
 from bench.timing import seconds_of, side_by_side
-from tests.queries.tpch.data import fill_server, make_duckdb, make_parquet
-from tests.servers import MariaDB, PostgreSQL
+from tests.queries.tpch.ends import tpch_ends
 from truecopy.engines.queries.session import open_session
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.queries.filters import skip_reason
@@ -57,40 +55,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args()
     pairs = [tuple(pair.split("-")) for pair in chosen.pair or ()] or PAIRS
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ends = _Ends(make_parquet(folder / "parquet", chosen.scale), folder, stack)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tpch_ends(Path(folder), chosen.scale, TABLES) as ends,
+    ):
         figures = [_prepared(ends.url("duckdb"), chosen.queries)]
         for control, test in pairs:
             figures += _overhead(f"{control}_{test}", ends.url(control), ends.url(test))
     print_figures(figures, chosen.json)
-
-
-class _Ends:
-    """URLs of the tables by engine, made where one is asked for."""
-
-    def __init__(self, parquet: Path, folder: Path, stack: ExitStack) -> None:
-        self._parquet, self._folder, self._stack = parquet, folder, stack
-        self._urls: dict[str, str] = {}
-
-    def url(self, engine: str) -> str:
-        if engine not in self._urls:
-            self._urls[engine] = self._make(engine)
-        return self._urls[engine]
-
-    def _make(self, engine: str) -> str:
-        if engine == "duckdb":
-            return f"duckdb:///{make_duckdb(self._parquet, self._folder / 'tpch.duckdb')}"
-        if engine == "spark":
-            return f"spark:///{self._parquet}"
-        private = (
-            MariaDB("--skip-log-bin", buffer_pool="1G")
-            if engine == "mariadb"
-            else PostgreSQL(shared_buffers="512MB")
-        )
-        database = self._stack.enter_context(private).create_database("tpch")
-        fill_server(self._parquet, database, self._folder, TABLES)
-        return database.url
 
 
 def _prepared(url: str, count: int) -> Figure:
@@ -140,7 +112,8 @@ def _bare(ends: tuple[str, str], sql: str) -> None:
     for end in ends:
         with open_session(parse_endpoint(end)) as session:
             session.make_scratch()
-            session.run(session.create_as(session.scratch_name("tcq_bare"), sql))
+            form = " USING parquet" if session.dialect == "spark" else ""
+            session.run(f"CREATE TABLE {session.scratch_name('tcq_bare')}{form} AS {sql}")
             session.drop("tcq_bare")
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.queries.connect import connect_server
 from tests.queries.ends import details, wrong_columns
-from tests.queries.tpch.data import fill_server, make_duckdb, make_parquet
+from tests.queries.tpch.ends import TpchEnds, tpch_ends
 from tests.queries.tpch.suite import tpch_suite
-from tests.servers import MariaDB, PostgreSQL
 from truecopy.queries.result import Status
 from truecopy.queries.settings import Settings
 from truecopy.queries.suite import run_queries
@@ -91,48 +87,20 @@ EXPLAINED_SMALL: dict[tuple[str, str], dict[str, Expected]] = {
 """Of a tenth of the rows: other texts are the first and the last, and some means have few digits."""
 
 
-class Ends:
-    """URLs of the tables of TPC-H, made where one is asked for."""
-
-    def __init__(self, folder: Path, scale: float, stack: ExitStack) -> None:
-        self._folder, self._stack = folder, stack
-        self._parquet = make_parquet(folder / "parquet", scale)
-        self._urls: dict[str, str] = {}
-
-    def url(self, engine: str) -> str:
-        """The end of an engine."""
-        if engine not in self._urls:
-            self._urls[engine] = self._make(engine)
-        return self._urls[engine]
-
-    def _make(self, engine: str) -> str:
-        if engine == "duckdb":
-            return f"duckdb:///{make_duckdb(self._parquet, self._folder / 'tpch.duckdb')}"
-        if engine == "spark":
-            return f"spark:///{self._parquet}"
-        if engine == "sc":
-            server = self._stack.enter_context(connect_server(self._folder / "connect"))
-            return f"{server}?tables={self._parquet}"
-        private = MariaDB() if engine == "mariadb" else PostgreSQL()
-        database = self._stack.enter_context(private).create_database("tpch")
-        fill_server(self._parquet, database, self._folder)
-        return database.url
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpchEnds]:
+    with tpch_ends(tmp_path_factory.mktemp("tpch"), 0.1) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    with ExitStack() as stack:
-        yield Ends(tmp_path_factory.mktemp("tpch"), 0.1, stack)
-
-
-@pytest.fixture(scope="module")
-def small_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
-    with ExitStack() as stack:
-        yield Ends(tmp_path_factory.mktemp("small"), 0.01, stack)
+def small_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpchEnds]:
+    with tpch_ends(tmp_path_factory.mktemp("small"), 0.01) as found:
+        yield found
 
 
 def _check(
-    control: str, test: str, ends: Ends, explained: dict[str, Expected], *, only: str = "*"
+    control: str, test: str, ends: TpchEnds, explained: dict[str, Expected], *, only: str = "*"
 ) -> None:
     suite = tpch_suite()
     assert len(suite) >= 150
@@ -151,16 +119,16 @@ def _check(
 
 
 @pytest.mark.parametrize(("control", "test"), list(EXPLAINED_SMALL))
-def test_a_small_copy(control: str, test: str, small_ends: Ends) -> None:
+def test_a_small_copy(control: str, test: str, small_ends: TpchEnds) -> None:
     _check(control, test, small_ends, EXPLAINED_SMALL[control, test])
 
 
 @pytest.mark.usefixtures("spark")
-def test_some_queries_of_a_small_copy_on_duckdb_and_spark(small_ends: Ends) -> None:
+def test_some_queries_of_a_small_copy_on_duckdb_and_spark(small_ends: TpchEnds) -> None:
     _check("duckdb", "spark", small_ends, {}, only="q0*")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("control", "test"), list(EXPLAINED))
-def test_each_difference_is_explained(control: str, test: str, ends: Ends) -> None:
+def test_each_difference_is_explained(control: str, test: str, ends: TpchEnds) -> None:
     _check(control, test, ends, EXPLAINED[control, test])
