@@ -144,11 +144,15 @@ def say_wanted(connection: Connection, line: TaskLine, wanted: str) -> None:
 
 
 def say_progress(connection: Connection, line: TaskLine, progress: Mapping[str, Any]) -> None:
-    """How far its run is; also a sample for charts, of which old ones go."""
-    at = now()
+    """How far its run is."""
     mine = update(_task).where(_task.c.name == line.name, _task.c.kind == line.kind)
     text = json.dumps(dict(progress), ensure_ascii=False)
-    connection.execute(mine.values(progress=text, progress_at=at))
+    connection.execute(mine.values(progress=text, progress_at=now()))
+
+
+def add_sample(connection: Connection, line: TaskLine, progress: Mapping[str, Any]) -> None:
+    """The same for charts; those of yesterday go."""
+    at = now()
     old = delete(_sample).where(
         _sample.c.task == line.name, _sample.c.at < at - KEPT_SECONDS * _MICROSECONDS
     )

@@ -63,8 +63,9 @@ class ServerSettings:
 
     def answers_to(self, name: str) -> bool:
         """Whether a request may call it so: a name that somebody else's DNS gave it is none of its own."""
-        known = {*LOOPBACK_NAMES, *self.names} if self.is_loopback else set(self.names)
-        return name in known or (not self.is_loopback and (not self.names or _is_address(name)))
+        if name in LOOPBACK_NAMES or name in self.names:
+            return True
+        return not self.is_loopback and (not self.names or _is_address(name))
 
 
 def _is_address(name: str) -> bool:

@@ -53,7 +53,7 @@ def read_task(text: str) -> Iterator[Task]:
 
 def kept_task(line: TaskLine) -> Task:
     """The task that a metastore keeps, with its file beside it."""
-    return load_task(write_task_file(line.name, line.text))
+    return load_task(write_task_file(line.kind, line.name, line.text))
 
 
 def task_line(task: Task, text: str, master: str, who: str) -> TaskLine:

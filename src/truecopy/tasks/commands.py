@@ -80,9 +80,9 @@ def task_folder() -> Path:
     return _folder("tasks")
 
 
-def write_task_file(name: str, text: str) -> Path:
+def write_task_file(kind: str, name: str, text: str) -> Path:
     """The file of a task, for commands; secrets are only named in it."""
-    path = task_folder() / f"{name}.yaml"
+    path = task_folder() / f"{name}.{kind}.yaml"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix="new-", delete=False

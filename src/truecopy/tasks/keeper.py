@@ -35,11 +35,13 @@ from truecopy.metastore.tasks import (
     STOPPING,
     TaskLine,
     Tasks,
+    add_sample,
     lease_name,
     say_progress,
     say_state,
     say_wanted,
 )
+from truecopy.model.errors import TruecopyError
 from truecopy.model.secret import Secret
 from truecopy.tasks import commands
 from truecopy.tasks.commands import ALONE, LASTING, Files
@@ -49,7 +51,7 @@ from truecopy.transfer.webhook import Hook, Webhook
 
 LEASE_SECONDS = 20.0
 _TURN_SECONDS = 0.5
-_PROGRESS_SECONDS = 2.0
+_PROGRESS_SECONDS, _SAMPLE_SECONDS = 2.0, 10.0
 _STOP_SECONDS = 60.0
 _MARGIN_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -66,6 +68,7 @@ class _Child:
     files: Files
     began: float
     told: float = 0.0
+    sampled: float = 0.0
     kill_at: float = float("inf")
 
     @property
@@ -128,8 +131,7 @@ class Keeper:
         if line is None:
             self._leases.release(lease)
             return True
-        hook = Hook(Secret(line.hook["url"]), tuple(line.hook["events"])) if line.hook else None
-        with Webhook(hook, self._name) as self._hook:
+        with self._open_hook(line) as self._hook:
             try:
                 self._settle_earlier(line)
                 while self._turn():
@@ -140,6 +142,15 @@ class Keeper:
             finally:
                 self._kill_all()
         return True
+
+    def _open_hook(self, line: TaskLine) -> Webhook:
+        """A hook that cannot be used is told of, and keeps no task from running."""
+        hook = Hook(Secret(line.hook["url"]), tuple(line.hook["events"])) if line.hook else None
+        try:
+            return Webhook(hook, self._name)
+        except TruecopyError as error:
+            self._tell(line, f"the webhook cannot be used: {error}")
+            return Webhook(None, self._name)
 
     def leave(self, *_: object) -> None:
         """Ends the commands and gives the task to whoever takes it next."""
@@ -223,7 +234,7 @@ class Keeper:
         self._tell(line, f"{kind} begins", run=run.id)
 
     def _spawn(self, line: TaskLine, kind: str, files: Files) -> subprocess.Popen[bytes]:
-        file = commands.write_task_file(line.name, line.text)
+        file = commands.write_task_file(line.kind, line.name, line.text)
         environment = {**os.environ, "TRUECOPY_PROGRESS": str(files.progress)}
         if line.master:
             environment["TRUECOPY_MASTER"] = line.master
@@ -327,6 +338,9 @@ class Keeper:
             progress = json.loads(child.files.progress.read_text(encoding="utf-8"))
             if isinstance(progress, dict):
                 self._write(lambda connection: say_progress(connection, line, progress))
+                if time.monotonic() - child.sampled >= _SAMPLE_SECONDS:
+                    self._write(lambda connection: add_sample(connection, line, progress))
+                    child.sampled = time.monotonic()
         child.told = time.monotonic()
 
     def _say(self, line: TaskLine, state: str, message: str) -> None:

@@ -21,6 +21,9 @@ _TURN_SECONDS = 1.0
 _GRACE_SECONDS = 60.0
 """A keeper that was started takes its time to take the lease."""
 
+_PAUSE_SECONDS = 10.0
+"""After a keeper that failed by itself."""
+
 _log = logging.getLogger("truecopy.server")
 
 
@@ -79,14 +82,15 @@ class Supervisor:
         return False
 
     def _is_starting(self, lease: str) -> bool:
-        process, at = self._started.get(lease, (None, 0.0))
-        return (
-            process is not None
-            and process.poll() is None
-            and time.monotonic() - at < _GRACE_SECONDS
-        )
+        """Whether to wait for one that was started, or that has just failed."""
+        if lease not in self._started:
+            return False
+        process, at = self._started[lease]
+        patience = _GRACE_SECONDS if process.poll() is None else _PAUSE_SECONDS
+        return time.monotonic() - at < patience
 
     def _reap(self) -> None:
+        """Forgets those that ended well: another keeper was quicker, or nothing was left to do."""
         for name, (process, _) in list(self._started.items()):
-            if process.poll() is not None:
+            if process.poll() == 0:
                 del self._started[name]
