@@ -57,6 +57,8 @@ _MARGIN_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SETTLED_SECONDS = 60.0
 KEEPER = "keeper"
+_outliving: list[subprocess.Popen[bytes]] = []
+"""Held, since Python takes a process for forgotten whose handle is let go of while it runs."""
 
 
 @dataclass
@@ -370,13 +372,16 @@ def start_keeper(
     """Starts a keeper as a process of its own, which outlives the one that started it."""
     asked = {"name": name, "kind": kind, "program": program, "lease_seconds": lease_seconds}
     with (commands.runs_folder() / f"{name}-keeper.log").open("ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "truecopy.tasks.keeper", json.dumps(asked)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,
         )
+    _outliving[:] = [one for one in _outliving if one.poll() is None]
+    _outliving.append(process)
+    return process
 
 
 def main() -> None:
