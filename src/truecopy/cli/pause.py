@@ -89,6 +89,8 @@ def throttle(
       truecopy throttle shop.yaml --reset
     """
     from truecopy.cli.status import describe_limits
+    from truecopy.tasks.file import load_task
+    from truecopy.tasks.steering import throttle as change_pace
 
     wanted = {
         "rate": _number("--rate", rate),
@@ -99,14 +101,9 @@ def throttle(
         "timezone": timezone,
     }
     changes = {name: value for name, value in wanted.items() if value is not None}
-    for settings, control in _controls(task):
-        before = {} if reset else dict(control.wishes().throttle)
-        after = {**before, **changes}
-        limits = settings.limits.changed(after)  # refuses what makes no sense before it is kept
-        if reset or changes:
-            control.throttle(after)
-        lines = list(describe_limits(limits, after))
-        typer.echo(f"{settings.task}: {', '.join(lines) or 'no limits but those of the databases'}")
+    for name, limits, changed in change_pace(load_task(task), changes, reset=reset):
+        lines = list(describe_limits(limits, changed))
+        typer.echo(f"{name}: {', '.join(lines) or 'no limits but those of the databases'}")
     return 0
 
 

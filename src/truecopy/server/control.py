@@ -126,6 +126,22 @@ class Control:
         self.events.tell(name, ASKED, f"{'paused' if paused else 'resumed'} by {who}")
         return said
 
+    def pace(self, name: str, asked: models.Pace, who: str) -> list[models.LegPace]:
+        """Changes what a task may take from the databases."""
+        changes = asked.model_dump(exclude={"reset"}, exclude_none=True)
+        try:
+            found = [
+                models.LegPace(task=leg, limits=limits.plain(), changed=sorted(changed))
+                for leg, limits, changed in steering.throttle(
+                    self._task(name), changes, reset=asked.reset
+                )
+            ]
+        except ValueError as error:
+            raise UsageError(f"hours: {error}") from None
+        if changes or asked.reset:
+            self.events.tell(name, ASKED, f"pace changed by {who}", **changes)
+        return found
+
     def status(self, name: str) -> models.TaskStatus:
         """How it stands, as its target knows."""
         return models.TaskStatus(task=name, legs=steering.status_documents(self._task(name)))

@@ -93,6 +93,22 @@ class Repair(Chosen):
     """Run the statements on the target."""
 
 
+class Pace(Model):
+    """What a task may take from the databases; what is left out stays as it is."""
+
+    rate: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    """Rows per second that the copy reads; 0: as fast as it goes."""
+    connections: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """To each end at a time; 0: one per core."""
+    statement_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    max_lag: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    hours: Annotated[list[Annotated[str, Field(max_length=20)]], Field(max_length=20)] | None = None
+    """Parts of the day in which rows are copied: `22:00-06:00`; none: always."""
+    timezone: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+$")] | None = None
+    reset: bool = False
+    """First go back to what the file says."""
+
+
 class NewToken(Model):
     """A token to be made."""
 
@@ -250,6 +266,14 @@ class Errors(Model):
     counts: dict[str, int]
     offset: int
     errors: list[ErrorModel]
+
+
+class LegPace(Model):
+    """What is in force for a leg, and which of it is not as in the file."""
+
+    task: str
+    limits: dict[str, Any]
+    changed: list[str]
 
 
 class Changed(Model):

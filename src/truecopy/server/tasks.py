@@ -79,6 +79,14 @@ def resume_task(name: NameInPath, who: Operator, plane: Plane) -> models.Said:
     return models.Said(said=plane.hold(name, who.name, paused=False))
 
 
+@router.post("/tasks/{name}/throttle")
+def throttle_task(
+    name: NameInPath, asked: models.Pace, who: Operator, plane: Plane
+) -> list[models.LegPace]:
+    """Change the pace of a task while it runs, and of later runs, until `reset`."""
+    return plane.pace(name, asked, who.name)
+
+
 @router.get("/tasks/{name}/status")
 def task_status(name: NameInPath, _: Viewer, plane: Plane) -> models.TaskStatus:
     """How a task stands, as its target knows: phase, tables, lag, guarantee, throttle."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from truecopy.engines import connect
@@ -15,6 +15,7 @@ from truecopy.tasks.validation import validation_legs
 from truecopy.transfer.control import Control
 from truecopy.transfer.cutover.back import back_name
 from truecopy.transfer.cutover.state import UNDER_WAY, Step, Steps
+from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import read_status
 
@@ -41,6 +42,25 @@ def controls(task: Task) -> Iterator[tuple[Settings, Control]]:
             control = Control(cast(Any, target), settings.task)
             control.create()
             yield settings, control
+
+
+def throttle(
+    task: Task, changes: Mapping[str, Any], *, reset: bool
+) -> Iterator[tuple[str, Limits, Mapping[str, Any]]]:
+    """Changes the pace of each leg; what is in force from now on, and what of it is not as in the file.
+
+    Args:
+        task: Whose pace.
+        changes: As `Limits.plain` names them; none to be told only.
+        reset: First go back to what the file says.
+    """
+    for settings, control in controls(task):
+        before = {} if reset else dict(control.wishes().throttle)
+        after = {**before, **changes}
+        limits = settings.limits.changed(after)  # refuses what makes no sense before it is kept
+        if reset or changes:
+            control.throttle(after)
+        yield settings.task, limits, after
 
 
 def cutover_documents(task: Task) -> list[dict[str, Any]]:
