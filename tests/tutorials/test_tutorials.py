@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.tutorials import servers
 from tests.tutorials.page import read_page
 from tests.tutorials.terminal import follow
 
-PAGES = ("first-verify", "own-engine")
+PAGES = ("first-verify", "cache", "own-engine")
 
 
 @pytest.mark.parametrize("page", ["first-verify", "own-engine"])
 def test_without_servers(page: str, tmp_path: Path) -> None:
     follow(read_page(page), tmp_path, {})
+
+
+def test_cache(tmp_path: Path) -> None:
+    with servers.cache() as variables:
+        follow(read_page("cache"), tmp_path, variables)
