@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from tests.cache.servers import private_redis
-from tests.servers import MariaDB, Server
+from tests.servers import MariaDB, PostgreSQL, Server
 
 Variables = Mapping[str, str]
 
@@ -32,6 +32,18 @@ def _postgresql(server: Server) -> Variables:
         "PGPASSWORD": server.password,
         "PGDATABASE": "shop",
     }
+
+
+@contextmanager
+def watch_a_replica() -> Iterator[Variables]:
+    source, replica = MariaDB("--server-id=31"), MariaDB("--server-id=32")
+    replica.password = source.password
+    with source as one, replica as other:
+        yield {
+            "SOURCE_PORT": str(one.port),
+            "REPLICA_PORT": str(other.port),
+            "MYSQL_PWD": one.password,
+        }
 
 
 @contextmanager

@@ -10,12 +10,19 @@ from tests.tutorials import servers
 from tests.tutorials.page import read_page
 from tests.tutorials.terminal import follow
 
-PAGES = ("first-verify", "cache", "own-engine")
+PAGES = ("first-verify", "watch-a-replica", "cache", "own-engine")
 
 
 @pytest.mark.parametrize("page", ["first-verify", "own-engine"])
 def test_without_servers(page: str, tmp_path: Path) -> None:
     follow(read_page(page), tmp_path, {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_watch_a_replica(tmp_path: Path) -> None:
+    with servers.watch_a_replica() as variables:
+        follow(read_page("watch-a-replica"), tmp_path, variables)
 
 
 def test_cache(tmp_path: Path) -> None:
