@@ -14,6 +14,12 @@ from tests.servers import MariaDB, PostgreSQL, Server
 Variables = Mapping[str, str]
 
 
+@contextmanager
+def migrate() -> Iterator[Variables]:
+    with MariaDB() as old, PostgreSQL() as new:
+        yield {**_mariadb(old), **_postgresql(new)}
+
+
 def _mariadb(server: Server) -> Variables:
     server.create_database("shop")
     return {

@@ -10,12 +10,19 @@ from tests.tutorials import servers
 from tests.tutorials.page import read_page
 from tests.tutorials.terminal import follow
 
-PAGES = ("first-verify", "watch-a-replica", "cache", "own-engine")
+PAGES = ("first-verify", "migrate", "watch-a-replica", "cache", "own-engine")
 
 
 @pytest.mark.parametrize("page", ["first-verify", "own-engine"])
 def test_without_servers(page: str, tmp_path: Path) -> None:
     follow(read_page(page), tmp_path, {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_migrate(tmp_path: Path) -> None:
+    with servers.migrate() as variables:
+        follow(read_page("migrate"), tmp_path, variables)
 
 
 @pytest.mark.slow
