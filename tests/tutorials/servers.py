@@ -41,6 +41,12 @@ def _postgresql(server: Server) -> Variables:
 
 
 @contextmanager
+def upgrade() -> Iterator[Variables]:
+    with migrate() as variables:
+        yield variables
+
+
+@contextmanager
 def watch_a_replica() -> Iterator[Variables]:
     source, replica = MariaDB("--server-id=31"), MariaDB("--server-id=32")
     replica.password = source.password

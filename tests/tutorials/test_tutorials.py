@@ -10,7 +10,7 @@ from tests.tutorials import servers
 from tests.tutorials.page import read_page
 from tests.tutorials.terminal import follow
 
-PAGES = ("first-verify", "migrate", "watch-a-replica", "cache", "own-engine")
+PAGES = ("first-verify", "migrate", "watch-a-replica", "upgrade", "cache", "own-engine")
 
 
 @pytest.mark.parametrize("page", ["first-verify", "own-engine"])
@@ -30,6 +30,11 @@ def test_migrate(tmp_path: Path) -> None:
 def test_watch_a_replica(tmp_path: Path) -> None:
     with servers.watch_a_replica() as variables:
         follow(read_page("watch-a-replica"), tmp_path, variables)
+
+
+def test_upgrade(tmp_path: Path) -> None:
+    with servers.upgrade() as variables:
+        follow(read_page("upgrade"), tmp_path, variables)
 
 
 def test_cache(tmp_path: Path) -> None:
