@@ -1,5 +1,6 @@
-"""The servers that readers of a page have, and the variables by which they name them; a server for each page, since
-pages cut servers over, make them read-only and set up replication.
+"""The servers that readers of a page have, and the variables by which they name them.
+
+Each page gets servers of its own: pages cut over, make servers read-only and set up replication.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Variables = Mapping[str, str]
 
 
 @contextmanager
-def migrate() -> Iterator[Variables]:
+def old_and_new() -> Iterator[Variables]:
     with MariaDB() as old, PostgreSQL() as new:
         yield {**_mariadb(old), **_postgresql(new)}
 
@@ -41,13 +42,7 @@ def _postgresql(server: Server) -> Variables:
 
 
 @contextmanager
-def upgrade() -> Iterator[Variables]:
-    with migrate() as variables:
-        yield variables
-
-
-@contextmanager
-def watch_a_replica() -> Iterator[Variables]:
+def source_and_replica() -> Iterator[Variables]:
     source, replica = MariaDB("--server-id=31"), MariaDB("--server-id=32")
     replica.password = source.password
     with source as one, replica as other:
@@ -59,7 +54,7 @@ def watch_a_replica() -> Iterator[Variables]:
 
 
 @contextmanager
-def cache() -> Iterator[Variables]:
+def database_and_cache() -> Iterator[Variables]:
     with MariaDB() as database, private_redis() as url:
         redis = urlsplit(url)
         yield {

@@ -21,22 +21,22 @@ def test_without_servers(page: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_migrate(tmp_path: Path) -> None:
-    with servers.migrate() as variables:
+    with servers.old_and_new() as variables:
         follow(read_page("migrate"), tmp_path, variables)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_watch_a_replica(tmp_path: Path) -> None:
-    with servers.watch_a_replica() as variables:
+    with servers.source_and_replica() as variables:
         follow(read_page("watch-a-replica"), tmp_path, variables)
 
 
 def test_upgrade(tmp_path: Path) -> None:
-    with servers.upgrade() as variables:
+    with servers.old_and_new() as variables:
         follow(read_page("upgrade"), tmp_path, variables)
 
 
 def test_cache(tmp_path: Path) -> None:
-    with servers.cache() as variables:
+    with servers.database_and_cache() as variables:
         follow(read_page("cache"), tmp_path, variables)
