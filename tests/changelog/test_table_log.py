@@ -123,6 +123,22 @@ def test_restored_from_a_database(
         ("item", 2, 3)
     ]
     assert listed["restorable_from"] is not None
+    time.sleep(1.1)
+    url_of_log, keep = (url, "--log", "shop"), ("--keep", "0s", "--json")
+    ended = program("changelog", "compact", *url_of_log, *keep)
+    assert ended.code == 0, ended.err
+    assert ended.document["events_removed"] == 3
+    mariadb_db.execute("UPDATE item SET price = 9 WHERE id = 3")
+    TableRecording(wanted, url, log="shop").run("current")
+    path = tmp_path / "kept.db"
+    path.touch()
+    assert restore(url, "item", "current", f"sqlite:///{path}", log="shop").rows == 2
+    found = asked(f"sqlite:///{path}", "SELECT id, price FROM item ORDER BY id")
+    assert [(int(r["id"]), as_price(r["price"])) for r in found] == [
+        (1, Decimal("7.00")),
+        (3, Decimal("9.00")),
+    ]
+    assert asked(url, f"SELECT count(*) AS n FROM {CHANGES}")[0]["n"] in (1, "1")
 
 
 def test_what_a_log_in_a_database_cannot_do(
@@ -131,6 +147,8 @@ def test_what_a_log_in_a_database_cannot_do(
     mariadb_db.execute("CREATE TABLE item (id INT PRIMARY KEY, name TEXT)")
     wanted = Request(mariadb_db.url, wait=0.1)
     assert TableRecording(wanted, postgres_db.url, start="current").run("current").rows_copied == 0
+    mariadb_db.execute("INSERT INTO item VALUES (1, 'one')")
+    assert TableRecording(wanted, postgres_db.url).run("current").events == 1
     with pytest.raises(UsageError, match="begun without a base"):
         restore(postgres_db.url, "item", "current", f"sqlite:///{tmp_path / 'x.db'}")
     with pytest.raises(UsageError, match="has no change log other"):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truecopy.changelog.facts import BaseChunk, BaseTable, chunk_name
-from truecopy.changelog.ledger import Log
+from truecopy.changelog.log import Log
 from truecopy.changelog.packing import as_lists
 from truecopy.changelog.stepping import own_name
 from truecopy.engines import connect, pool

@@ -1,12 +1,8 @@
-"""Fewer and larger files, and no more of the past than is wanted.
+"""Fewer and larger files.
 
-*Compaction* merges the small files of a table's day. The merged files are put into a new folder, with whatever else
-the day's folder holds; then the two folders change places, in one step where the system can (Linux). A reader that
-lists the folder sees the one or the other. One that has listed it before and opens a file that is gone gets an
-error, and asks again.
-
-*Retention* moves the base forward: the tables as they were at the end of a batch are written as a new base, and only
-then are older events removed. So whatever is kept can be restored.
+The merged files of a table's day are put into a new folder, with whatever else the day's folder holds; then the two
+folders change places, in one step where the system can (Linux). A reader that lists the folder sees the one or the
+other. One that has listed it before and opens a file that is gone gets an error, and asks again.
 """
 
 from __future__ import annotations
@@ -21,25 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from truecopy.changelog.base import BASE_SCHEMA
 from truecopy.changelog.events import EVENT_SCHEMA
-from truecopy.changelog.facts import (
-    Base,
-    BaseChunk,
-    BaseTable,
-    EventFile,
-    files_by_folder,
-    partition,
-)
-from truecopy.changelog.packing import Settling
-from truecopy.changelog.points import after_batch
-from truecopy.changelog.state import TableLog
+from truecopy.changelog.facts import EventFile, files_by_folder
+from truecopy.changelog.retention import FilesOfBase, RowsOfBase, move_base
 from truecopy.changelog.store import BASE, CHANGES, OWN, Store
+from truecopy.changelog.table_store import TableStore
 from truecopy.changelog.views import write_views
 from truecopy.engines.lake_tables import make_durable
+from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.spark import explained
 from truecopy.spark import session as spark_session
@@ -53,7 +40,7 @@ FILE_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class CompactReport:
-    """What was done."""
+    """What was done; of a log in a database, files are lines of its ledger."""
 
     files_before: int
     files_after: int
@@ -84,10 +71,24 @@ def compact(
         store.publish()
         _sweep(store)
         count = len(store.files())
-        removed = _move_base(store, spark, before) if before is not None else 0
+        removed = 0
+        if before is not None:
+            removed = move_base(store, spark, before, FilesOfBase(store))
         _merge_files(store, spark, file_bytes)
         write_views(store)
         return CompactReport(count, len(store.files()), removed)
+
+
+def leave_past(
+    endpoint: Endpoint, log: str, before: int, *, master: str | None = None
+) -> CompactReport:
+    """Moves the base of a log in a database forward; there are no files to merge. May run beside the writer."""
+    spark = spark_session(master)
+    store = TableStore.open(endpoint, log)
+    count = len(store.files())
+    with explained():
+        removed = move_base(store, spark, before, RowsOfBase(store))
+    return CompactReport(count, len(store.files()), removed)
 
 
 @contextmanager
@@ -191,79 +192,3 @@ def _merged(merges: Sequence[Merge], number: int) -> Iterator[tuple[str, int]]:
         )
     make_durable(path)
     yield merge.output.name, path.stat().st_size
-
-
-# The past
-
-
-def _move_base(store: Store, spark: SparkSession, before: int) -> int:
-    """Writes the tables as they were at a batch's end as the new base; gives how many events are gone."""
-    old = store.bases()[-1]
-    batch = _last_before(store, old, before)
-    if batch is None:
-        return 0
-    number, point = old.number + 1, after_batch(store, batch)
-    tables, chunks = list[BaseTable](), list[BaseChunk]()
-    eras = [era.number for era in store.eras() if era.first <= batch]
-    for name in store.tables():
-        log = TableLog(store, spark, name, old)
-        if not log.lines and not any(file.first <= batch for file in log.files):
-            continue  # it came later
-        final = log.definition(point)
-        store.keep(final)
-        tables += [BaseTable(era, name, final.schema_id, log.engine, None) for era in eras]
-        below = f"{number}/table={partition(name)}"
-        path = store.folder / BASE / below
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
-        work = WritingBase(str(path), final.schema_id)
-        written = log.settled([point], final, log.slices, work).collect()
-        chunks += [
-            BaseChunk(0, name, at, "[null, null]", rows, f"{below}/{file}")
-            for at, (file, rows) in enumerate(written)
-        ]
-    events = sum(file.rows for file in store.files() if file.last <= batch)
-    ready_at = max(store.end_of(batch).slowest, old.ready_at)
-    gone = store.move_base(old.number, Base(number, batch, batch, ready_at), tables, chunks)
-    with store.files_held():
-        for name in gone:
-            (store.folder / CHANGES / name).unlink(missing_ok=True)
-    shutil.rmtree(store.folder / BASE / str(old.number), ignore_errors=True)
-    return events
-
-
-def _last_before(store: Store, base: Base, before: int) -> int | None:
-    """The last batch that ended before a time, and that the base can be moved to."""
-    if base.ready is None:
-        return None
-    low, high = max(base.ready, store.oldest), store.last
-    if store.end_of(low).slowest >= before:
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if store.end_of(middle).slowest < before else (low, middle - 1)
-    return low if low > base.batch else None
-
-
-@dataclass(frozen=True)
-class WritingBase:
-    """What executors need to write rows of a base; plain values."""
-
-    folder: str
-    schema_id: str
-
-    def __call__(self, _: int, settling: Settling, events: pa.Table) -> Iterator[tuple[str, int]]:
-        """Writes the rows of a slice; gives the name of the file, and how many."""
-        rows = settling.rows(events)
-        columns = {
-            "shard": pa.nulls(rows.num_rows, pa.string()),
-            "era": rows.column("era"),
-            "key": rows.column("key"),
-            "after": rows.column("row"),
-            "schema_id": pa.repeat(pa.scalar(self.schema_id), rows.num_rows),
-        }
-        # Under a name of its own: of an attempt that was given up, the file is not noted.
-        path = Path(self.folder) / f"{uuid.uuid4().hex}.parquet"
-        pq.write_table(pa.table(columns).cast(BASE_SCHEMA), path, compression="zstd")
-        make_durable(path, path.parent)
-        yield path.name, rows.num_rows

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from truecopy.changelog.eras import Era
 from truecopy.changelog.facts import Base, BaseChunk, BaseTable, EventFile, bare_name
-from truecopy.changelog.pieces import Piece
-from truecopy.model.change import Definition
-from truecopy.model.errors import UsageError
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.offset import Offset
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _LOG = "log VARCHAR(64) NOT NULL"
 _TABLE = "table_name VARCHAR(190) NOT NULL"
@@ -313,10 +307,13 @@ class Ledger:
             self._add_base(new)
             self._add_base_tables(new.number, tables)
             self._add_chunks(new.number, chunks)
+            if not self._run(
+                "DELETE FROM truecopy_log_base WHERE log = ? AND number = ?", self._log, old
+            ):
+                raise CannotFinish("another process has moved the base of the log forward")
             for name, column, bound in (
                 ("base_table", "base =", old),
                 ("chunk", "base =", old),
-                ("base", "number =", old),
                 ("file", "last_batch <=", new.batch),
                 ("batch", "number <", new.batch),
                 ("gap", "batch <=", new.batch),
@@ -374,39 +371,6 @@ class Ledger:
 
     def _run(self, sql: str, *values: object) -> int:
         return self._statements.execute(sql, *values)
-
-
-class Log(Ledger, ABC):
-    """A log that can be read: its ledger, its events and rows, and the definitions that decode them."""
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """Where it is, as a user names it."""
-
-    @abstractmethod
-    def event_pieces(self, files: Sequence[EventFile]) -> list[Piece]:
-        """The events of some files, for executors."""
-
-    @abstractmethod
-    def base_pieces(self, base: int, table: str) -> list[Piece]:
-        """The rows of a base, for executors."""
-
-    @abstractmethod
-    def marks(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
-        """The events of some files without their rows."""
-
-    @abstractmethod
-    def keep(self, definition: Definition) -> None:
-        """Beside the events, so that they can be read without the source."""
-
-    @abstractmethod
-    def definition(self, schema_id: str) -> Definition:
-        """One that was kept."""
-
-    @abstractmethod
-    def is_written(self) -> bool | None:
-        """Whether a writer is at work; None where that cannot be told."""
 
 
 def _event_file(row: Sequence[Any]) -> EventFile:

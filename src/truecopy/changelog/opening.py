@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from truecopy.changelog.ledger import Log
+from truecopy.changelog.log import Log
 from truecopy.changelog.store import Store
 from truecopy.changelog.table_store import TableStore
 from truecopy.model.endpoint import parse_endpoint

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from truecopy.changelog.eras import Era, descendants
 from truecopy.changelog.facts import NO_DAY, Base
-from truecopy.changelog.ledger import Log
+from truecopy.changelog.log import Log
 from truecopy.changelog.packing import Bound, behind
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import contains, parse_position

@@ -25,7 +25,7 @@ from truecopy.changelog.eras import Era, current, first_eras, next_eras
 from truecopy.changelog.events import WritingEvents
 from truecopy.changelog.facts import EventFile
 from truecopy.changelog.gaps import new_definitions, note_gap
-from truecopy.changelog.ledger import Log
+from truecopy.changelog.log import Log
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, now
 from truecopy.changelog.store import BASE, Store
 from truecopy.changelog.views import write_views
@@ -92,7 +92,11 @@ class Keeps(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Whether only one task at a time may write."""
+        """Whether only one task at a time may copy."""
+        ...
+
+    def writers(self, spark: SparkSession) -> int:
+        """How many tasks write a batch."""
         ...
 
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
@@ -180,6 +184,9 @@ class FolderKeeper:
     def __init__(self, store: Store) -> None:
         self.log = self._store = store
         self._definitions = Definitions()
+
+    def writers(self, spark: SparkSession) -> int:
+        return int(spark.sparkContext.defaultParallelism)
 
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
         return CopyingChunks(str(self._store.folder / BASE), chunks)
@@ -307,11 +314,10 @@ class Run:
     def _commit(self, before: Offset, after: Offset) -> None:
         known = self._log.eras()
         number = self._log.last + 1
-        lanes = 1 if self._keeps.is_alone else self._spark.sparkContext.defaultParallelism
         begun = next_eras(known, before.marks, after.marks, number)
         batch = Batch(
             number,
-            self._stream.parts(before, after, lanes),
+            self._stream.parts(before, after, self._keeps.writers(self._spark)),
             after,
             {shard: era.number for shard, era in current(known).items()},
             begun,

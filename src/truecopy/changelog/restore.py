@@ -16,7 +16,6 @@ from typing import Any, cast
 import pyarrow as pa
 
 from truecopy.changelog.facts import Base, bare_name
-from truecopy.changelog.ledger import Log
 from truecopy.changelog.loading import (
     RowTarget,
     described,
@@ -25,6 +24,7 @@ from truecopy.changelog.loading import (
     row_target,
     split_name,
 )
+from truecopy.changelog.log import Log
 from truecopy.changelog.opening import CHANGES, open_log
 from truecopy.changelog.packing import Settling
 from truecopy.changelog.points import PointInLog, find_point

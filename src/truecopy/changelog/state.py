@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from truecopy.changelog.facts import Base, BaseTable, EventFile
-from truecopy.changelog.ledger import Log
+from truecopy.changelog.log import Log
 from truecopy.changelog.packing import Cut, Gathering, Layout, Order, Settling, as_table
 from truecopy.changelog.points import PointInLog
 from truecopy.model.change import TRUNCATE, Definition

@@ -31,8 +31,8 @@ from typing import IO, TYPE_CHECKING
 
 from truecopy.changelog.events import read_files
 from truecopy.changelog.facts import EventFile
-from truecopy.changelog.ledger import Log
 from truecopy.changelog.ledger_file import LedgerFile
+from truecopy.changelog.log import Log
 from truecopy.changelog.pieces import FilePiece, Piece
 from truecopy.changelog.swap import finish_swap
 from truecopy.engines.lake_tables import make_durable
@@ -91,6 +91,10 @@ class Store(Log):
     @property
     def place(self) -> str:
         return str(self.folder)
+
+    @property
+    def views(self) -> str | None:
+        return str(self.folder / VIEWS)
 
     @property
     def staged(self) -> Path:

@@ -20,7 +20,8 @@ from truecopy.changelog.gaps import new_definitions, note_gap
 from truecopy.changelog.ledger import Ledger
 from truecopy.changelog.record import Batch, Listener, RecordReport, Run, open_stream
 from truecopy.changelog.stepping import NEVER
-from truecopy.changelog.table_store import TURN, Held, TableStore, keep_definition
+from truecopy.changelog.table_rows import Held
+from truecopy.changelog.table_store import TURN, TableStore, keep_definition
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.metastore.definitions import Definitions
@@ -148,13 +149,16 @@ class TableKeeper:
         with pool.lease(store.endpoint) as session:
             self.is_alone = session.driver_local
 
+    def writers(self, spark: SparkSession) -> int:  # noqa: ARG002
+        """One, since a batch is one transaction."""
+        return 1
+
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
         return CopyingRows(self._store.log, self._store.rows, chunks)
 
     def commit(self, spark: SparkSession, batch: Batch) -> tuple[list[EventFile], list[str]]:
         turn, next_turn = (f"{self._epoch} {n}" for n in (self._written, self._written + 1))
         writing = WritingRows(self._store.log, turn, next_turn, batch, self._store.events)
-        # One task, since a batch is one transaction.
         found = spark.sparkContext.parallelize([0], 1).flatMap(writing).collect()
         self._written += 1
         if found:

@@ -1,32 +1,36 @@
-"""A change log as tables of a database: `truecopy_changes` with a row per event, `truecopy_changes_base`, a ledger.
-
-Executors read and write the rows as the texts of columns; arrays are JSON.
-"""
+"""A change log as tables of a database: `truecopy_changes` with a row per event, `truecopy_changes_base`, a ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-import duckdb
-import pyarrow as pa
-
-from truecopy.changelog.facts import BaseChunk, EventFile
-from truecopy.changelog.ledger import CREATE_LEDGER, Log
-from truecopy.changelog.loading import RowTarget, find_or_make, row_target
+from truecopy.changelog.facts import EventFile
+from truecopy.changelog.ledger import CREATE_LEDGER
+from truecopy.changelog.loading import find_or_make, row_target
+from truecopy.changelog.log import Log
 from truecopy.changelog.pieces import Piece
+from truecopy.changelog.table_rows import (
+    BASE_KEY,
+    BASE_PLACES,
+    EVENT_KEY,
+    EVENT_PLACES,
+    MARKS,
+    BaseRows,
+    EventRows,
+    Held,
+    Place,
+    ReadingMarks,
+)
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
-from truecopy.engines.protocols import Reads
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.relation import WHOLE, Relation
 from truecopy.model.table import Column, Table, TableName
-from truecopy.model.types import Integer, Text, Timestamp, Type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,175 +41,6 @@ TURN = "turn"
 _CREATE_DEFINITIONS = f"""CREATE TABLE IF NOT EXISTS {DEFINITIONS} (
     schema_id VARCHAR(64) NOT NULL PRIMARY KEY, document TEXT NOT NULL)"""
 _PIECE_ROWS = 50_000
-_NAME = "character varying(190)"
-
-
-@dataclass(frozen=True)
-class Place:
-    """A column of a table that holds events or rows.
-
-    Attributes:
-        native: Its declaration, as PostgreSQL has it.
-        made: How DuckDB makes its text.
-        event: The column of an event that it holds.
-        read: How DuckDB makes that of the text.
-    """
-
-    name: str
-    type: Type
-    native: str
-    made: str
-    event: str = ""
-    read: str = "{}"
-
-
-def _text(name: str, native: str, event: str) -> Place:
-    return Place(name, Text(), native, f'"{event}"', event)
-
-
-def _number(name: str, native: str, event: str) -> Place:
-    return Place(
-        name, Integer(), native, f'CAST("{event}" AS VARCHAR)', event, f"CAST({{}} AS {native})"
-    )
-
-
-def _array(name: str, event: str, element: str = "VARCHAR") -> Place:
-    made, read = f'CAST(to_json("{event}") AS VARCHAR)', f"from_json({{}}, '[\"{element}\"]')"
-    return Place(name, Text(), "text", made, event, read)
-
-
-EVENT_PLACES = (
-    Place("log", Text(), "character varying(64)", "$log"),
-    _number("batch", "bigint", "batch"),
-    _text("shard", _NAME, "shard"),
-    _number("commit_order", "bigint", "commit_order"),
-    _number("seq", "integer", "seq"),
-    _number("era", "integer", "era"),
-    _text("position", "text", "position"),
-    _text("txn", "text", "txn"),
-    Place(
-        "committed_at",
-        Timestamp(zone=False),
-        "timestamp without time zone",
-        "strftime(CAST(committed_at AS TIMESTAMP), '%Y-%m-%d %H:%M:%S.%f')",
-        "committed_at",
-        "CAST({} AS TIMESTAMP)",
-    ),
-    _text("kind", "character varying(20)", "kind"),
-    _text("table_name", _NAME, "table"),
-    _array("row_key", "key"),
-    _array("before_row", "before"),
-    _array("after_row", "after"),
-    _array("unchanged", "unchanged", "INTEGER"),
-    _text("schema_id", "character varying(64)", "schema_id"),
-    _text("annotation", "text", "annotation"),
-    _text("origin", "text", "origin"),
-)
-EVENT_KEY = ("log", "batch", "shard", "commit_order", "seq")
-
-BASE_PLACES = (
-    Place("log", Text(), "character varying(64)", "$log"),
-    Place("base", Integer(), "integer", "$base"),
-    _number("era", "integer", "era"),
-    Place("table_name", Text(), _NAME, "$table"),
-    Place("chunk", Integer(), "bigint", "$chunk"),
-    Place("nth", Integer(), "bigint", "CAST(row_number() OVER () AS VARCHAR)"),
-    _text("shard", _NAME, "shard"),
-    _array("row_key", "key"),
-    _array("after_row", "after"),
-    _text("schema_id", "character varying(64)", "schema_id"),
-)
-BASE_KEY = ("log", "base", "era", "table_name", "chunk", "nth")
-
-
-@dataclass(frozen=True)
-class Held:
-    """A table that holds events or rows; plain values for executors."""
-
-    places: tuple[Place, ...]
-    target: RowTarget
-
-    @property
-    def relation(self) -> Relation:
-        return self.target.relation
-
-    def texts(self, rows: pa.Table, **words: object) -> pa.Table:
-        """Events or rows as the texts of the table's columns, `words` where they have none."""
-        made = [self.places[place].made for place in self.target.places]
-        columns = ", ".join(f"{one} AS c{i}" for i, one in enumerate(made))
-        given = {name: str(value) for name, value in words.items()}
-        return _in_duckdb(f"SELECT {columns} FROM given", rows, given).cast(
-            pa.schema([(f"c{i}", pa.string()) for i in range(len(made))])
-        )
-
-    def read(self, session: Any, names: Sequence[str], **words: object) -> pa.Table:
-        """Columns of events or rows where the table's columns are these."""
-        wanted = [
-            at for at, place in enumerate(self.target.places) if self.places[place].event in names
-        ]
-        where = " AND ".join(f"{name} = {session.literal(value)}" for name, value in words.items())
-        return self._read(session, wanted, where)
-
-    def read_batches(
-        self, session: Any, names: Sequence[str], log: str, table: str, first: int, last: int
-    ) -> pa.Table:
-        """Columns of the events of a table in some batches."""
-        wanted = [
-            at for at, place in enumerate(self.target.places) if self.places[place].event in names
-        ]
-        where = (
-            f"log = {session.literal(log)} AND table_name = {session.literal(table)}"
-            f" AND batch BETWEEN {first} AND {last}"
-        )
-        return self._read(session, wanted, where)
-
-    def _read(self, session: Any, wanted: Sequence[int], where: str) -> pa.Table:
-        narrow = replace(
-            self.relation,
-            columns=tuple(self.relation.columns[at] for at in wanted),
-            types=tuple(self.relation.types[at] for at in wanted),
-            key_width=0,
-            where=where,
-        )
-        texts = cast(Reads, session).rows(narrow, WHOLE)
-        places = [self.places[self.target.places[at]] for at in wanted]
-        columns = ", ".join(
-            f'{place.read.format(f"c{i}")} AS "{place.event}"' for i, place in enumerate(places)
-        )
-        return _in_duckdb(f"SELECT {columns} FROM given", texts, {})
-
-
-@dataclass(frozen=True)
-class EventRows:
-    """Events of one table in some batches; see `truecopy.changelog.pieces.Piece`."""
-
-    held: Held
-    log: str
-    table: str
-    first: int
-    last: int
-
-    def read(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        with pool.lease(self.held.relation.endpoint) as session:
-            yield self.held.read_batches(
-                session, names, self.log, self.table, self.first, self.last
-            )
-
-
-@dataclass(frozen=True)
-class BaseRows:
-    """Rows of one chunk of a base; see `truecopy.changelog.pieces.Piece`."""
-
-    held: Held
-    log: str
-    base: int
-    chunk: BaseChunk
-
-    def read(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        one = self.chunk
-        words = {"era": one.era, "table_name": one.table, "chunk": one.number}
-        with pool.lease(self.held.relation.endpoint) as session:
-            yield self.held.read(session, names, log=self.log, base=self.base, **words)
 
 
 class TableStore(Log):
@@ -305,7 +140,11 @@ class TableStore(Log):
         """A writer may be on any machine."""
         return None
 
-    # Writers
+    # Writing
+
+    def remove(self, rows: str, *values: object) -> None:
+        """Inside a transaction: rows of one of the log's tables."""
+        self._run(f"DELETE FROM {rows}", *values)
 
     def claim(self) -> int:
         """A new epoch, with which the writes of others find no line."""
@@ -314,33 +153,6 @@ class TableStore(Log):
             self.say(TURN, f"{epoch} 0")
             self.forget("stop")
         return epoch
-
-
-MARKS = pa.schema(
-    [
-        ("era", pa.int32()),
-        ("batch", pa.int64()),
-        ("commit_order", pa.int64()),
-        ("seq", pa.int32()),
-        ("kind", pa.string()),
-        ("committed_at", pa.timestamp("us", tz="UTC")),
-        ("position", pa.string()),
-        ("schema_id", pa.string()),
-    ]
-)
-
-
-@dataclass(frozen=True)
-class ReadingMarks:
-    """What executors need to read pieces by their numbers; plain values."""
-
-    pieces: Sequence[Piece]
-
-    def batches(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for some in numbers:
-            for number in some.column("id").to_pylist():
-                for table in self.pieces[number].read(MARKS.names):
-                    yield from table.select(MARKS.names).cast(MARKS).to_batches()
 
 
 class LeasedLines:
@@ -381,11 +193,3 @@ def keep_definition(statements: Any, definition: Definition) -> None:
         statements.execute(
             f"INSERT INTO {DEFINITIONS} VALUES (?, ?)", definition.schema_id, definition.to_json()
         )
-
-
-def _in_duckdb(query: str, given: pa.Table, words: dict[str, str]) -> pa.Table:
-    with duckdb.connect() as scratch:
-        scratch.execute("SET TimeZone = 'UTC'; SET threads = 1")
-        scratch.register("given", given)
-        found: pa.Table = scratch.sql(query, params=words or None).to_arrow_table()
-    return found

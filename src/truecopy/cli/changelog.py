@@ -24,7 +24,7 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.request import ENGINE_SETTINGS, Request
 
 if TYPE_CHECKING:
-    from truecopy.changelog.ledger import Log
+    from truecopy.changelog.log import Log
     from truecopy.changelog.record import Listener, RecordReport
     from truecopy.tasks.file import Task
 
@@ -105,10 +105,12 @@ def start(
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
-    """Record every change, each once, until it is stopped; the same command goes on where it stopped.
+    """Record every change, each once, until it is stopped.
 
-    It begins with a copy of the tables, from which they can be restored to
-    any later moment. The log is a folder of files, or tables of a database.
+    The same command goes on where it stopped. A log begins with a copy of the
+    tables, from which they can be restored at any point since. It is a folder
+    of Parquet files, or tables of a database. A task file says the source, the
+    tables, and by its target where the log is.
 
     \b
     Examples:
@@ -164,10 +166,11 @@ def follow(
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
-    """Keep a copy in another database up to date, with the last token in each row; it only moves forward.
+    """Keep a copy in another database up to date, which only moves forward.
 
-    A row is replaced only by one whose token is newer, so that several writers,
-    or one that was started twice, do no harm.
+    Dumps the tables and applies the changes since. Each row has the token of
+    its last change and takes none that is older; a row that was deleted stays
+    as its key and its token.
 
     \b
     Examples:
@@ -191,13 +194,13 @@ def stop(
 ) -> int:
     """End a log that is being written, after its batch; start goes on with it.
 
-    It waits until the writer has ended where it can see that; otherwise the
-    writer is asked to, and ends by itself.
+    Waits for the writer of a folder. A writer of a log in a database may be on
+    any machine: it is asked to stop, and does so within seconds.
 
     \b
     Examples:
       truecopy changelog stop /srv/shop-log
-      truecopy changelog stop postgresql://app@db2/archive
+      truecopy changelog stop postgresql://app@db2/archive --log shop
     """
     from truecopy.changelog.opening import open_log
 
@@ -220,37 +223,40 @@ def stop(
 
 @changelog_app.command()
 def compact(
-    log: _Log,
+    place: _Log,
     keep: Annotated[
         str,
         typer.Option(
             metavar="TIME", help="Move the base forward and remove events that are older: 30d, 12h."
         ),
     ] = "",
+    log: _Name = "",
     master: _Master = None,
     json_: _Json = False,
 ) -> int:
-    """Merge small files; with --keep, leave out the past. May run while the log is written.
+    """Merge small files; with --keep, leave out the past.
 
-    Changes older than --keep are worked into the copy with which the log
-    begins: what they led to stays, the moments between are gone.
+    May run while the log is written. What is kept can be restored: the tables
+    as they were at the last moment that is left out become the log's new base.
 
     \b
     Examples:
-      truecopy changelog compact /srv/shop-log
       truecopy changelog compact /srv/shop-log --keep 90d
+      truecopy changelog compact postgresql://app@db2/archive --log shop --keep 30d
     """
     from truecopy.changelog.compact import compact as compact_log
+    from truecopy.changelog.compact import leave_past
     from truecopy.changelog.opening import log_folder
 
     before = int(time.time() * 1e6) - _microseconds(keep) if keep else None
-    folder = log_folder(log)
-    if folder is None:
+    if (folder := log_folder(place)) is not None:
+        report = compact_log(folder, before=before, master=master)
+    elif before is None:
         raise UsageError(
-            f"{parse_endpoint(log)} is a database, where a log has no files to merge and keeps all of its past: keep"
-            " the log in a folder instead"
+            f"{parse_endpoint(place)} is a database, where a log has no files to merge: say with --keep what to keep"
         )
-    report = compact_log(folder, before=before, master=master)
+    else:
+        report = leave_past(parse_endpoint(place), log or _CHANGES, before, master=master)
     if json_:
         _print_json(asdict(report))
     else:
@@ -261,15 +267,16 @@ def compact(
 
 @changelog_app.command()
 def ls(place: _Log, log: _Name = "", json_: _Json = False) -> int:
-    """Say what a log holds: its tables, from when they can be restored, and how far it has come.
+    """Say what a log holds: its tables, and how far it has come.
 
-    Also where the views for Spark and DuckDB lie, and whether the log is being
-    written just now.
+    Shows the rows of the base and the changes of each table, from when on they
+    can be restored, up to where the source's log is read, and for a folder
+    whether it is being written.
 
     \b
     Examples:
       truecopy changelog ls /srv/shop-log
-      truecopy changelog ls /srv/shop-log --json
+      truecopy changelog ls postgresql://app@db2/archive --log shop --json
     """
     from truecopy.changelog.opening import open_log
 
@@ -311,13 +318,14 @@ def restore(
 ) -> int:
     """Write a table as it was at a point, to the transaction.
 
-    It is made in another database from what the log holds; the source is not
-    asked. What was committed before the point is in it, and nothing else.
+    The table is made where it is missing, and must be empty. A restore that
+    was ended goes on by the same command, at the same point.
 
     \b
     Examples:
       truecopy changelog restore /srv/shop-log --table orders --at 2026-01-31T12:00:00Z --to sqlite:///then.db
-      truecopy changelog restore /srv/shop-log --table orders --at "$TOKEN" --to sqlite:///then.db --as orders_then
+      truecopy changelog restore postgresql://app@db2/archive --log shop --table orders --at current \\
+        --to mariadb://app@db1/shop --as orders_now
     """
     from truecopy.changelog.restore import restore as restore_table
 
@@ -339,10 +347,10 @@ def diff(
     master: _Master = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> int:
-    """Show the rows that differ between two points, with what happened to them; exit code 1 if there are any.
+    """Show the rows that differ between two points, with what happened to them.
 
-    Only the two points count: what changed and changed back between them is
-    not shown. Each is a token, a time, or current.
+    An insert, update or delete is what leads from the first point to the
+    second. The exit code is 1 if there are any.
 
     \b
     Examples:
@@ -492,7 +500,6 @@ def _document(store: Log) -> dict[str, Any]:
         rows[chunk.table] = rows.get(chunk.table, 0) + (chunk.rows or 0)
     end = store.end_of(store.last)
     ready = bool(bases) and bases[-1].ready is not None
-    folder = getattr(store, "folder", None)
     return {
         "source": store.word("source"),
         "running": store.is_written(),
@@ -501,7 +508,7 @@ def _document(store: Log) -> dict[str, Any]:
         "position": str(end.token()),
         "batches": store.last,
         "changes": sum(file.rows for file in files),
-        "views": str(folder / "views") if folder else None,
+        "views": store.views,
         "tables": [
             {
                 "table": table,
