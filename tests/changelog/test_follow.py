@@ -16,14 +16,13 @@ from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
 from tests.transfer.load import fill, writing
+from truecopy.changelog.follow import Copy
 from truecopy.changelog.forward import (
     CREATE_TURNS,
     TURNS,
     ForwardTable,
     forward_table,
-    last_changes,
-    move_forward,
-    take_turn,
+    move,
     with_own_columns,
 )
 from truecopy.changelog.loading import find_or_make, row_target
@@ -31,8 +30,11 @@ from truecopy.engines import connect
 from truecopy.engines.lines import Lines
 from truecopy.model.change import CHANGE_SCHEMA, Definition
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.position import Comparison
 from truecopy.model.table import Column, Table, TableName
+from truecopy.model.token import compare_tokens, parse_token
 from truecopy.model.types import Integer, Text
+from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,10 @@ DESCRIBED = Table(
     engine="postgresql",
 )
 Told = tuple[int, int, str | None, bool]
-"""The number of a transaction, the key, the value or None where it is deleted, and whether a new shard brings it."""
+"""The number of a transaction, the key, the value or None where it is deleted, and whether a new shard brings it.
+
+The key `EVERY` is a truncate."""
+EVERY = 0
 
 
 def as_change(told: Told) -> dict[str, Any]:
@@ -62,9 +67,9 @@ def as_change(told: Told) -> dict[str, Any]:
         **(copied if is_copied else own),
         "commit_order": number,
         "seq": 0,
-        "kind": "delete" if value is None else "update",
+        "kind": "truncate" if key == EVERY else "delete" if value is None else "update",
         "table": "thing",
-        "key": [str(key)],
+        "key": [str(key)] if key != EVERY else None,
         "after": None if value is None else [str(key), value],
         "schema_id": DEFINITION.schema_id,
     }
@@ -74,10 +79,11 @@ def as_change(told: Told) -> dict[str, Any]:
 def deliveries(draw: st.DrawFn) -> tuple[list[Told], list[list[Told]]]:
     """A history, and its changes delivered in some order, each at least once, from one shard or another."""
     count = draw(st.integers(1, 12))
-    history: list[Told] = [
-        (n, draw(st.integers(1, 3)), draw(st.one_of(st.none(), st.just(f"v{n}"))), False)
-        for n in range(1, count + 1)
-    ]
+    history: list[Told] = []
+    for n in range(1, count + 1):
+        key = draw(st.sampled_from([1, 1, 2, 2, 3, 3, EVERY]))
+        value = None if key == EVERY else draw(st.one_of(st.none(), st.just(f"v{n}")))
+        history.append((n, key, value, False))
     doubled = [
         (*one[:3], draw(st.booleans())) for one in history for _ in range(draw(st.integers(1, 2)))
     ]
@@ -97,7 +103,10 @@ def test_order_and_repetition_do_not_matter(engine: str, request: pytest.Fixture
         table = with_own_columns(DESCRIBED)
         found = row_target(session, table, find_or_make(session, table))
         with lines.transaction():
-            lines.execute(f"INSERT INTO {TURNS} (table_name, turn) VALUES (?, 0)", "thing")
+            lines.execute(
+                f"INSERT INTO {TURNS} (table_name, turn) VALUES (?, 0)",
+                str(found.relation.tables[0]),
+            )
         to = forward_table(found.relation, DEFINITION)
 
         @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -105,38 +114,41 @@ def test_order_and_repetition_do_not_matter(engine: str, request: pytest.Fixture
         def check(delivered: tuple[list[Told], list[list[Told]]]) -> None:
             history, batches = delivered
             database.execute("DELETE FROM thing")
+            database.execute(f"UPDATE {TURNS} SET emptied = NULL")
             newest = dict[int, int]()
             for batch in batches:
                 deliver(lines, target, to, batch)
                 newest = only_forward(database, newest)
-            last = {key: (value, number) for number, key, value, _ in history}
             rows = database.execute("SELECT id, name, truecopy_deleted FROM thing")
-            assert {row[0]: (row[1], row[2]) for row in rows} == {
-                key: (value, int(value is None)) for key, (value, _) in last.items()
-            }
-            assert newest == {key: number for key, (_, number) in last.items()}
+            found = {row[0]: (row[1], row[2]) for row in rows}
+            for key, (value, number) in lasts_of(history).items():
+                # A row that was never there when all were deleted, as far as the copy knows, leaves nothing.
+                assert found.get(key, (None, 1)) == (value, int(value is None))
+                assert newest.get(key, number) == number
 
         check()
+
+
+def lasts_of(history: Sequence[Told]) -> dict[int, tuple[str | None, int]]:
+    """What each row is in the end, and by which transaction."""
+    found: dict[int, tuple[str | None, int]] = {}
+    for number, key, value, _ in history:
+        keys = found.keys() if key == EVERY else (key,)
+        found |= dict.fromkeys(keys, (value, number))
+    return found
 
 
 def deliver(lines: Lines, target: Any, to: ForwardTable, batch: Sequence[Told]) -> None:
     """Shard by shard, as tasks do it."""
     for is_copied in (False, True):
         some = [as_change(told) for told in batch if told[3] is is_copied]
-        if not some:
-            continue
-        lasts = last_changes(
-            pa.Table.from_pylist(some, schema=CHANGE_SCHEMA), {DEFINITION.schema_id: to}
-        )
-        with lines.transaction():
-            take_turn(lines, "thing")
-            move_forward(target, to, lasts[DEFINITION.schema_id])
+        if some:
+            changes = pa.Table.from_pylist(some, schema=CHANGE_SCHEMA)
+            move(lines, target, to.relation, changes, {DEFINITION.schema_id: to})
 
 
 def only_forward(database: Database, before: dict[int, int]) -> dict[int, int]:
     """The number of the transaction that each row is of; it never gets smaller."""
-    from truecopy.model.token import parse_token
-
     now = {}
     for key, text in database.execute("SELECT id, truecopy_token FROM thing"):
         token = parse_token(text)
@@ -170,6 +182,34 @@ def test_a_copy_is_kept_up_to_date(
     )
     assert gone[0][0] == gone[0][1] > 0
     assert gone[0][2] == 0
+
+
+def test_a_truncate_leaves_tombstones(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database
+) -> None:
+    mariadb_db.execute("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20))")
+    mariadb_db.execute("INSERT INTO item VALUES (1, 'one'), (2, 'two'), (3, 'three')")
+    request = Request(mariadb_db.url, wait=0.1)
+    Copy(request, postgres_db.url).run("current")
+    mariadb_db.execute(
+        "INSERT INTO item VALUES (4, 'four'); UPDATE item SET name = 'x' WHERE id = 2"
+    )
+    mariadb_db.execute("TRUNCATE item; INSERT INTO item VALUES (1, 'new'), (5, 'five')")
+    Copy(request, postgres_db.url).run("current")
+    rows = postgres_db.execute(
+        "SELECT id, name, truecopy_deleted, truecopy_token FROM item ORDER BY id"
+    )
+    assert [row[:3] for row in rows] == [
+        (1, "new", 0),
+        (2, None, 1),
+        (3, None, 1),
+        (4, None, 1),
+        (5, "five", 0),
+    ]
+    truncated, inserted = ({row[3] for row in rows if row[2] == deleted} for deleted in (1, 0))
+    assert len(truncated) == len(inserted) == 1
+    newer, older = (parse_token(tokens.pop()) for tokens in (inserted, truncated))
+    assert compare_tokens(newer, older) is Comparison.NEWER
 
 
 def moved(database: Database) -> list[Any]:

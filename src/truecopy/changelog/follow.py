@@ -23,9 +23,7 @@ from truecopy.changelog.forward import (
     ForwardTable,
     dumped,
     forward_table,
-    last_changes,
-    move_forward,
-    take_turn,
+    move,
     with_own_columns,
 )
 from truecopy.changelog.loading import find_or_make, is_empty, row_target
@@ -35,6 +33,7 @@ from truecopy.engines import connect, pool
 from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Reads, Session
 from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import TRUNCATE
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.relation import Chunk, Relation
@@ -110,13 +109,19 @@ class DumpingChunks:
 
 @dataclass(frozen=True)
 class Moving:
-    """What executors need to apply changes; plain values. One task for each shard, since its changes have an order."""
+    """What executors need to apply changes; plain values. One task for each shard, since its changes have an order.
+
+    Attributes:
+        replaying: Whether they are from before the end of the dump.
+        is_whole: Whether one shard has all rows.
+    """
 
     parts: Sequence[Sequence[Part]]
     endpoint: Endpoint
     relations: Mapping[str, Relation]
     databases: Mapping[str, str]
     replaying: bool
+    is_whole: bool
 
     def __call__(self, number: int) -> Iterator[int]:
         """Applies the changes of one shard; gives how many rows have moved."""
@@ -135,17 +140,22 @@ class Moving:
             yield self._moved(changes, tables)
 
     def _moved(self, changes: pa.Table, tables: Mapping[str, ForwardTable]) -> int:
-        lasts = last_changes(changes, tables)
         moved = 0
         with pool.lease(self.endpoint) as session:
-            target: Any = session
-            lines = Lines(target)
-            for schema_id, of_table in lasts.items():
-                to = tables[schema_id]
-                with lines.transaction():
-                    take_turn(lines, str(to.relation.tables[0]))
-                    moved += move_forward(target, to, of_table, replaying=self.replaying)
+            lines = Lines(cast(Any, session))
+            for table in changes.column("table").unique().to_pylist():
+                of_table = changes.filter(pc.equal(changes.column("table"), table))
+                self._require_whole(table, of_table)
+                relation = tables[of_table.column("schema_id")[0].as_py()].relation
+                moved += move(lines, session, relation, of_table, tables, replaying=self.replaying)
         return moved
+
+    def _require_whole(self, table: str, changes: pa.Table) -> None:
+        if not self.is_whole and pc.any(pc.equal(changes.column("kind"), TRUNCATE)).as_py():
+            raise CannotFinish(
+                f"{table} was truncated on shard {_shard(changes)}, and which rows of the copy are that shard's is not"
+                " known: empty the copy's table, and begin the copy anew"
+            )
 
 
 def whole_transactions(parts: Sequence[Part]) -> Iterator[pa.Table]:
@@ -371,7 +381,9 @@ class Copy:
             parts = by_shard(stream.parts(before, after, 1))
             replaying = not stream.has_reached(before, dumped_to)
             where = databases(self._request)
-            self._apply(spark, Moving(parts, self._endpoint, relations, where, replaying), after)
+            is_whole = len(before.marks) == 1
+            moving = Moving(parts, self._endpoint, relations, where, replaying, is_whole)
+            self._apply(spark, moving, after)
 
         steps = Steps(stream, self._request, self._interval, apply, self._is_stopping)
         steps.go(offset, limit)
