@@ -76,3 +76,10 @@ def test_a_missing_extra_is_named_in_one_line(
     assert done.returncode == 2
     assert f"pip install 'truecopy[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_server_is_an_extra(installed: Path) -> None:
+    done = _tried(installed / "truecopy", "serve")
+    assert done.returncode == 2
+    assert done.stderr == "truecopy: the server is an extra: pip install 'truecopy[server]'\n"
