@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.changelog.recorded import recording, wait_until, wait_until_ready
-from tests.servers import MariaDB, Server
+from tests.servers import Database, MariaDB, Server
 from tests.stream.resharding import KeyspaceOnServers, Writers
+from truecopy.changelog.follow import Copy
 from truecopy.changelog.reading import read_log
 from truecopy.changelog.restore import restore
 from truecopy.changelog.store import Store
 from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
@@ -123,3 +127,45 @@ def test_a_log_through_reshards(
         assert restored(log, token, tmp_path / f"{number}.db") == rows
     assert restored(log, between, tmp_path / "time.db") == points[-1][1]
     assert restored(log, "current", tmp_path / "now.db") == points[-1][1]
+
+
+@pytest.mark.timeout(600)
+def test_a_copy_through_reshards(
+    spark: SparkSession, bank: KeyspaceOnServers, postgres_db: Database
+) -> None:
+    """New shards bring again what old ones have brought: no row goes back, and all come to where the source is."""
+    request = Request(str(bank.file), wait=0.1)
+    with Writers(bank, pause=0.02) as writers, following(request, postgres_db.url):
+        writers.wait_for(50)
+        wait_until(lambda: bool(moved(postgres_db)))
+        reshard(bank, writers, ("-40", "40-80", "80-"))
+        reshard(bank, writers, ("-",))
+        wait_until(lambda: is_of(postgres_db, "-"))
+        writers.stop()
+    Copy(request, postgres_db.url).run("current")
+    rows = postgres_db.execute("SELECT id, n FROM account WHERE truecopy_deleted = 0")
+    assert dict(rows) == bank.rows()
+
+
+@contextmanager
+def following(request: Request, to: str) -> Iterator[None]:
+    copy = Copy(request, to, interval=0.1)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(copy.run)
+        try:
+            yield
+        finally:
+            copy.stop()
+        done.result()
+
+
+def moved(database: Database) -> list[tuple[Any, ...]]:
+    if database.execute("SELECT to_regclass('account')") == [(None,)]:
+        return []
+    return database.execute("SELECT 1 FROM account WHERE truecopy_token IS NOT NULL LIMIT 1")
+
+
+def is_of(database: Database, shard: str) -> bool:
+    """Whether the copy has come to where one shard is left."""
+    ((ends,),) = database.execute("SELECT ends FROM truecopy_follow")
+    return set(Offset.parse(json.loads(ends)).marks) == {shard}
