@@ -11,15 +11,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.program import start, truecopy
 from tests.queries.ends import End, both, fill, one, run
 from tests.servers import MariaDB, PostgreSQL
+from truecopy.engines.queries.duckdb import DuckDBTexts
 from truecopy.engines.queries.failure import Failure, Kind
+from truecopy.engines.queries.texts import Texts
+from truecopy.queries import checksums
 from truecopy.queries.query import Query, SideQuery
 from truecopy.queries.result import Skipped, Status
+from truecopy.queries.verdict import Match
 
 SLEEPS = {
     "postgresql": "SELECT 1 AS s WHERE pg_sleep(60) IS NOT NULL",
@@ -104,6 +109,38 @@ def test_the_test_server_is_restarted_in_mid_suite(kind: type, duckdb_end: End) 
         assert database.execute(SCRATCH_TABLES) == []
 
 
+@pytest.mark.parametrize("kind", [MariaDB, PostgreSQL])
+def test_a_crash_after_the_query_is_no_mismatch(
+    kind: type, duckdb_end: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL empties what it did not log: the query has to run again before it is measured."""
+    reached, crashed = threading.Event(), threading.Event()
+    measure = checksums.look
+
+    def look(fetch: checksums.Fetch, texts: Texts, *rest: Any, **more: Any) -> checksums.Look:
+        if not isinstance(texts, DuckDBTexts) and not crashed.is_set():
+            reached.set()
+            assert crashed.wait(60)
+        return measure(fetch, texts, *rest, **more)
+
+    monkeypatch.setattr(checksums, "look", look)
+    private = kind()
+    with private as server, ThreadPoolExecutor(1) as executor:
+        database = server.create_database("d")
+        fill(database)
+        place = End(database.url, database)
+        running = executor.submit(one, duckdb_end, place, "SELECT * FROM t", retries=8, backoff=0.3)
+        assert reached.wait(60)
+        private.restart(signal.SIGQUIT if kind is PostgreSQL else signal.SIGKILL)
+        crashed.set()
+        result = running.result()
+        assert (result.status, result.match) == (Status.SUCCEEDED, Match.MATCH), result.detail
+        assert result.failures[0].kind is Kind.CONNECTION
+        again = Kind.GONE in {failure.kind for failure in result.failures}
+        assert again == (kind is PostgreSQL)
+        assert database.execute(SCRATCH_TABLES) == []
+
+
 @pytest.mark.parametrize("engine", ["postgresql", "mariadb"])
 def test_an_interrupted_run_tears_down_and_ends_in_one_line(
     engine: str, end: Callable[[str], End], tmp_path: Path
@@ -167,9 +204,9 @@ def test_stages_come_in_order_and_tear_down_always(duckdb_end: End) -> None:
         log = (private.folder / "server.log").read_text()
     stages = [
         r"CREATE TABLE \S+_first\W",
-        r"CREATE TABLE \S+c_1\W",
+        r"CREATE UNLOGGED TABLE \S+c_1\W",
         r"CREATE TABLE \S+_second\W",
-        r"CREATE TABLE \S+t_1\W",
+        r"CREATE UNLOGGED TABLE \S+t_1\W",
         r"DROP TABLE \S+_first\W",
         r"DROP TABLE \S+_second\W",
     ]

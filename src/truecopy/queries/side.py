@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from truecopy.engines.queries.failure import Failure, Kind, QueryFailed, failed
@@ -15,7 +16,7 @@ from truecopy.queries.parsing import Type
 from truecopy.queries.pool import Pool
 from truecopy.queries.query import SideQuery
 from truecopy.queries.result import SideReport
-from truecopy.queries.results import LiveResult, Outline
+from truecopy.queries.results import Asks, LiveResult, Outline
 from truecopy.queries.retry import Policy, retried
 from truecopy.queries.rewrite import Rewriter, Rewritten, require_scratch
 from truecopy.queries.scratch import placed
@@ -67,14 +68,18 @@ class Side:
         """
         self._runs += 1
         table = f"{self._table}_{self._runs}"
-        rewritten, outcome = self._retried(lambda session: self._run(session, table, foresee))
+        rewritten, outcome, maker = self._retried(
+            lambda session: (*self._run(session, table, foresee), session)
+        )
         if self._runs == 1:
             self.report.sql = rewritten.run or rewritten.result
             self.report.setup = [*self.query.setup, *rewritten.setup]
             self.report.seconds = outcome.seconds
             self.report.cpu_seconds = outcome.cpu_seconds
             self.report.memory_bytes = outcome.memory_bytes
-        result = self.ask("describe", lambda session: self._live(session, rewritten))
+        lasts = rewritten.run is None or maker.survives_crashes
+        ask: Asks = self.ask if lasts else partial(self._ask_maker, maker)
+        result = ask("describe", lambda session: self._live(session, rewritten, ask))
         self.report.schema = types_of(result)
         self._results.append(result)
         return result, rewritten
@@ -92,6 +97,18 @@ class Side:
                 raise
 
         return self._retried(asked)
+
+    def _ask_maker(self, maker: QuerySession, what: str, action: Callable[[QuerySession], T]) -> T:
+        """A question about a result that may have gone with the connection that made it."""
+
+        def asked(session: QuerySession) -> T:
+            if session is not maker:
+                raise failed(
+                    Kind.GONE, f"{session.endpoint}: a crash may have emptied a scratch table"
+                )
+            return action(session)
+
+        return self.ask(what, asked)
 
     def explain(self) -> str:
         """The engine's plan of the query as the user wrote it."""
@@ -195,10 +212,10 @@ class Side:
             if name not in self._made:
                 self._made.append(name)
 
-    def _live(self, session: QuerySession, rewritten: Rewritten) -> LiveResult:
+    def _live(self, session: QuerySession, rewritten: Rewritten, ask: Asks) -> LiveResult:
         columns = session.columns(rewritten.result, self._settings.metadata_timeout)
         return LiveResult(
-            self.ask,
+            ask,
             session.texts,
             session.dialect,
             rewritten.result,

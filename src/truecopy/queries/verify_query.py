@@ -159,6 +159,8 @@ class _Attempt:
                 self.control.report.plan = self.control.explain()
             result, rewritten = self.control.produce()
         except QueryFailed as error:
+            if _is_gone(error):
+                raise _Again from None
             if error.failure.kind is Kind.TIME_LIMIT:
                 self._skip(Skipped.CONTROL_QUERY_TIMED_OUT, str(error))
             elif error.failure.stage.endswith("set-up"):
@@ -250,8 +252,7 @@ class _Attempt:
         self.result.detail = "the plans are the same" if same else "the plans differ"
 
     def _resubmit_if_gone(self, error: QueryFailed) -> None:
-        checking = error.failure.stage not in ("control", "test", "control set-up", "test set-up")
-        if error.failure.kind is Kind.CONNECTION or (checking and error.failure.kind is Kind.GONE):
+        if error.failure.kind is Kind.CONNECTION or _is_gone(error):
             raise _Again
 
     def _fail(self, detail: str) -> None:
@@ -267,6 +268,12 @@ class _Attempt:
     def _skip(self, reason: Skipped, detail: str) -> None:
         self.result.status, self.result.skipped_reason = Status.SKIPPED, reason
         self.result.detail = detail
+
+
+def _is_gone(error: QueryFailed) -> bool:
+    """Whether it was a scratch table that was not there, and not a table of the query."""
+    made = error.failure.stage not in ("control", "test", "control set-up", "test set-up")
+    return made and error.failure.kind is Kind.GONE
 
 
 def _regression(

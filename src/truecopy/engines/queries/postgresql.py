@@ -124,6 +124,7 @@ class PostgreSQLQueries(QuerySession):
     """One connection; it is cancelled by the protocol's own request."""
 
     dialect = "postgres"
+    survives_crashes = False  # they are empty then
 
     def __init__(self, endpoint: Endpoint, scratch: str | None = None) -> None:
         super().__init__(endpoint)
@@ -237,6 +238,10 @@ class PostgreSQLQueries(QuerySession):
 
     def read_only(self) -> None:
         self.execute("SET default_transaction_read_only = on")
+
+    def create_as(self, table: str, query: str) -> str:
+        """Not logged, so that neither the log nor replicas bear the results of a verification."""
+        return f"CREATE UNLOGGED TABLE {table} AS {query}"
 
 
 def _shape(native: str, base: str, is_enum: bool, is_array: bool, modifier: int) -> Shape:

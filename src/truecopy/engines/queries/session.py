@@ -25,6 +25,7 @@ from truecopy.model.shape import QueryColumn
 GROUP = "truecopy.queries.engines"
 DEFAULT_SCRATCH = "truecopy_scratch"
 ROWS_AT_ONCE = 5000
+CANCEL_PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class QuerySession(ABC):
         dialect: What sqlglot calls this engine's SQL.
         scratch: The schema (with its catalog, where there are such) that takes all tables we make.
         keeps_scratch: Whether scratch tables outlive the connection.
+        survives_crashes: Whether they hold the same rows after the server crashed.
         makes_views: Whether a view in the scratch schema may read tables of another one.
         describes_cheaply: Whether `describe` runs nothing.
         serves_tasks: Whether connections of other processes see scratch tables.
@@ -53,6 +55,7 @@ class QuerySession(ABC):
     texts: Texts
     scratch: tuple[str, ...]
     keeps_scratch = True
+    survives_crashes = True
     makes_views = True
     describes_cheaply = True
     serves_tasks = True
@@ -187,16 +190,19 @@ class QuerySession(ABC):
     @contextmanager
     def limited(self, seconds: float | None) -> Iterator[None]:
         """Cancels what runs after some seconds; a driver's errors come out as failures."""
-        expired = threading.Event()
+        over, expired, cancelling = threading.Event(), threading.Event(), threading.Lock()
 
-        def expire() -> None:
-            expired.set()
-            self.cancel()
+        def watch() -> None:
+            pause = seconds
+            while not over.wait(pause):  # again, as a statement may not have reached the server yet
+                expired.set()
+                with cancelling:
+                    if not over.is_set():
+                        self._cancel_if_possible()
+                pause = CANCEL_PAUSE_SECONDS
 
-        timer = threading.Timer(seconds, expire) if seconds else None
-        if timer:
-            timer.daemon = True
-            timer.start()
+        if seconds:
+            threading.Thread(target=watch, name="truecopy-limit", daemon=True).start()
         try:
             yield
         except QueryFailed:
@@ -211,8 +217,16 @@ class QuerySession(ABC):
                 raise
             raise found from None
         finally:
-            if timer:
-                timer.cancel()
+            over.set()
+            with cancelling:  # or it would meet the next statement
+                pass
+
+    def _cancel_if_possible(self) -> None:
+        try:
+            self.cancel()
+        except Exception as error:
+            if self.explained(error) is None:
+                raise
 
     def __enter__(self) -> Self:
         return self
