@@ -51,3 +51,20 @@ def test_a_run_that_writes_nothing(engine: str, end: Callable[[str], End]) -> No
     ]
     results = run(end(engine), end("duckdb"), *queries, read_only=True)
     assert details([r for r in results if r.status is not Status.SUCCEEDED]) == []
+
+
+def test_texts_of_any_charset_are_the_same(mariadb_end: End, duckdb_end: End) -> None:
+    mariadb_end.execute(
+        "CREATE TABLE words (a VARCHAR(9) CHARACTER SET latin1, b VARCHAR(9) CHARACTER SET utf8mb4,"
+        " c VARCHAR(9) CHARACTER SET ucs2, d ENUM('é', 'x') CHARACTER SET latin1)"
+    )
+    duckdb_end.execute("CREATE TABLE words (a VARCHAR, b VARCHAR, c VARCHAR, d VARCHAR)")
+    for place in (mariadb_end, duckdb_end):
+        place.execute("INSERT INTO words VALUES ('é,', 'é€', '€', 'é'), (NULL, '', 'x', NULL)")
+    queries = [
+        both("all", "SELECT * FROM words"),
+        both("put together", "SELECT CONCAT(COALESCE(a, '-'), b) AS ab FROM words"),
+    ]
+    for read_only in (False, True):
+        results = run(mariadb_end, duckdb_end, *queries, read_only=read_only)
+        assert details([r for r in results if not (r.status is Status.SUCCEEDED and r.exact)]) == []

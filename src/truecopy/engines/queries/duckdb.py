@@ -60,6 +60,9 @@ class DuckDBTexts(Texts):
         cast = f"CAST(round({x}, {scale:d}) AS DECIMAL(38,{scale:d}))"
         return canonical(cast, f"DECIMAL(38,{scale:d})", Decimal(scale), Decimal(scale))
 
+    def joined(self, parts: Sequence[str]) -> str:
+        return f"concat({', '.join(parts)})"  # which passes over NULL, for half of what `||` costs
+
     def byte_length(self, text: str) -> str:
         return self._dialect.byte_length(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -22,7 +23,7 @@ from truecopy.model.table import Column
 from truecopy.model.types import Float, Text, Type, Unknown
 
 _BINARY_CHARSET = 63
-_CONVERTED = "of the query"  # no charset that the dialect knows: texts are converted to UTF-8
+_UNKNOWN = "unknown"  # to the dialect: texts are converted to UTF-8
 _NATIVE = {
     FIELD.TINY: "tinyint",
     FIELD.SHORT: "smallint",
@@ -53,6 +54,13 @@ _NO_SUCH_THREAD = 1094
 _NO_TABLE = {1146, 1051, 1932}
 
 
+@dataclass(frozen=True)
+class Characters(Scalar):
+    """Text: its charset tells whether it is UTF-8 as it is, for a conversion costs as much as the hash does."""
+
+    charset: str = _UNKNOWN
+
+
 class MySQLTexts(Texts):
     """Texts by the dialect of tables."""
 
@@ -67,7 +75,7 @@ class MySQLTexts(Texts):
     def scalar(self, x: str, own: Scalar, kind: Type) -> str:
         if isinstance(own.type, Unknown):  # NULL, and nothing else
             return f"CAST({x} AS CHAR)"
-        charset = _CONVERTED if isinstance(own.type, Text) else None
+        charset = own.charset if isinstance(own, Characters) else _UNKNOWN
         column = Column(x, own.type, own.native, fraction=own.fraction, charset=charset)
         return self._dialect.as_text(self._dialect.canonical(column, kind))
 
@@ -81,14 +89,14 @@ class MySQLTexts(Texts):
         return self._dialect.concat(parts)
 
     def byte_length(self, text: str) -> str:
-        return self._dialect.byte_length(text)
+        return self._dialect.byte_length(_uncast(text))
 
     def hash60(self, text: str) -> str:
         return self._dialect.hash60(text)
 
-    def row_hash(self, texts: Sequence[str], free: Sequence[bool]) -> str:
+    def joined(self, parts: Sequence[str]) -> str:
         # CONCAT makes texts of what it gets; casts before it cost as much as the hash does.
-        return super().row_hash([_uncast(text) for text in texts], free)
+        return super().joined([_uncast(part) for part in parts])
 
     def special(self, x: str) -> tuple[str, str, str]:  # noqa: ARG002 - none of them
         """There are no such numbers here."""
@@ -126,9 +134,11 @@ class MySQLQueries(QuerySession):
     def describe(self, query: str) -> tuple[QueryColumn, ...]:
         with self._connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM ({query}) AS t LIMIT 0")
-            return tuple(
-                QueryColumn(field.name, _scalar(field)) for field in cursor._result.fields or ()
-            )
+            found = {field.name: _scalar(field) for field in cursor._result.fields or ()}
+        texts = [name for name, own in found.items() if isinstance(own.type, Text)]
+        for name, charset in zip(texts, self._charsets(query, texts), strict=True):
+            found[name] = Characters(found[name].native, found[name].type, charset=charset)
+        return tuple(QueryColumn(name, own) for name, own in found.items())
 
     def names(self, query: str) -> list[str]:
         return self._ask(query, None)[1]
@@ -200,6 +210,19 @@ class MySQLQueries(QuerySession):
 
     def read_only(self) -> None:
         self.execute("SET SESSION TRANSACTION READ ONLY")
+
+    def _charsets(self, query: str, names: Sequence[str]) -> list[str]:
+        """Of columns, which the metadata of a result tells as they are sent, not as they are."""
+        if not names:
+            return []
+        asked = ", ".join(f"CHARSET(t.{self.quote(name)})" for name in names)
+        # One row of NULL, whose charset is known without a row of the query.
+        (found,), _ = self._ask(
+            f"SELECT {asked} FROM (SELECT 1) AS one"
+            f" LEFT JOIN (SELECT * FROM ({query}) AS q LIMIT 0) AS t ON TRUE",
+            None,
+        )
+        return [str(name) for name in found]
 
     def _ask(
         self, sql: str, values: tuple[object, ...] | None

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from truecopy.model.shape import ListOf, MapOf, Scalar, Shape, StructOf
 from truecopy.model.types import Float, Type
 
+_COMMA, _SEMICOLON = "','", "';'"
+
 
 class Texts(ABC):
     """What one kind of SQL says differently about values. Expressions are never NULL-unsafe."""
@@ -41,6 +43,12 @@ class Texts(ABC):
     def concat(self, parts: Sequence[str]) -> str:
         """Texts put together; NULL if one of them is."""
         return f"({' || '.join(parts)})"
+
+    def joined(self, parts: Sequence[str]) -> str:
+        """Texts and the marks between them put together; NULL is nothing."""
+        return self.concat(
+            [part if part in (_COMMA, _SEMICOLON) else f"COALESCE({part},'')" for part in parts]
+        )
 
     @abstractmethod
     def byte_length(self, text: str) -> str:
@@ -143,13 +151,13 @@ class Texts(ABC):
         """The fingerprint of a row of texts: `truecopy.model.fingerprint`, computed by the engine."""
         if not texts:
             return self.hash60("''")
-        parts = [part for text in texts for part in ("','", f"COALESCE({text},'')")][1:]
-        separator = "';'"
+        parts = [part for text in texts for part in (_COMMA, text)][1:]
+        mark = _SEMICOLON
         for text, is_free in zip(texts, free, strict=True):
             if is_free:
-                parts += [separator, f"COALESCE({self.byte_length(text)},'')"]
-                separator = "','"
-        return self.hash60(self.concat(parts))
+                parts += [mark, self.byte_length(text)]
+                mark = _COMMA
+        return self.hash60(self.joined(parts))
 
     def _sized(self, text: str) -> str:
         return (
