@@ -20,6 +20,7 @@ from truecopy.metastore.database import open_metastore
 from truecopy.model.errors import CannotFinish
 
 _MICROSECONDS = 1_000_000
+IDLE_SECONDS = 10
 
 
 class LeaseLost(CannotFinish):
@@ -114,7 +115,22 @@ class Leases:
                 for row in connection.execute(wanted)
             }
 
+    def _patience(self) -> str:
+        """What has the server end a transaction in which it waits for us for too long.
+
+        A process that is held up right there would keep the line locked, and the lease from everybody. A file of
+        SQLite knows no such limit.
+        """
+        dialect = self._engine.dialect
+        if dialect.name == "postgresql":
+            return f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_SECONDS * 1000}"
+        if getattr(dialect, "is_mariadb", False):
+            return f"SET SESSION idle_write_transaction_timeout = {IDLE_SECONDS}"
+        return ""
+
     def _hold(self, connection: Connection, lease: Lease, until: object) -> None:
+        if limit := self._patience():
+            connection.exec_driver_sql(limit)
         mine = update(_lease).where(
             _lease.c.name == lease.name,
             _lease.c.epoch == lease.epoch,
