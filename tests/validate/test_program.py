@@ -15,11 +15,12 @@ import pytest
 
 from tests.program import start, truecopy
 from tests.servers import Database
+from tests.validate.scraping import free_port, scraped
 from tests.validate.watching import wait_for
 from truecopy.metastore.validations import Validations
 from truecopy.transfer.continuous.standing import read_validation
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def test_the_life_of_a_validation(
     begin(file, task)
     assert status(file)["state"] == "stopped"
     spoiled(mariadb_db, second_mariadb_db, file)
-    process = start("validate", "start", str(file), "--metrics-port", "0", "--json")
+    port = free_port()
+    process = start("validate", "start", str(file), "--metrics-port", str(port), "--json")
     wait_for(lambda: told(task)["errors"]["new"] == 30, 180)
     shown = status(file)
     assert shown["state"] == "running"
@@ -118,7 +120,9 @@ def test_the_life_of_a_validation(
     }
     assert "wrong" in truecopy("validate", "errors", str(file)).out
     figures = truecopy("validate", "status", str(file), "--prometheus").out
-    assert f'truecopy_validate_errors{{task="{task}",status="new"}} 30' in figures
+    count = f'truecopy_validate_errors{{task="{task}",status="new"}}'
+    assert f"{count} 30\n" in figures
+    assert scraped(port)[count] == 30
 
     some = [str(e["id"]) for e in errors(file)[:3]]
     assert truecopy("validate", "ignore", str(file), some[0]).code == 0
@@ -161,20 +165,21 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
         time.sleep(chance.uniform(0, 12))
         os.killpg(process.pid, signal.SIGKILL)
         ended(process)
-        before = {tuple(e["key"].items()): e["first_failed_at"] for e in errors(file)}
-        assert len(before) == len(errors(file))
+        listed = list(Validations().errors(task))
+        before = {tuple(e.key.items()): e.first_failed_at for e in listed}
+        assert len(before) == len(listed)
         mariadb_db.execute("UPDATE items SET name = CONCAT(name, '!') WHERE id BETWEEN 20 AND 29")
         assert truecopy("run", str(file), "--until-caught-up").code == 0
         second_mariadb_db.execute("UPDATE items SET name = 'wrong' WHERE id BETWEEN 20 AND 29")
     process = start("validate", "start", str(file))
     wait_for(lambda: told(task)["errors"]["new"] >= 40, 180)
     wait_for(lambda: sum(told(task)["pending"].values()) == 0, 120)
-    found = errors(file)
+    found = list(Validations().errors(task))
     assert len(found) == 40
-    assert {int(e["key"]["id"]) for e in found} == {*range(30), *range(50, 60)}
+    assert {int(e.key["id"] or 0) for e in found} == {*range(30), *range(50, 60)}
     for error in found:
-        first = before.get(tuple(error["key"].items()))
-        assert first is None or first == error["first_failed_at"]
+        first = before.get(tuple(error.key.items()))
+        assert first is None or first == error.first_failed_at
     total = sum(status(file)["processed"].values())
     assert total == 60 + 10 * kills
     process.send_signal(signal.SIGTERM)
