@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
@@ -57,22 +57,25 @@ class Leases:
     def take(self, name: str, holder: str, seconds: float) -> Lease | None:
         """Takes a lease that nobody has; None where somebody has it."""
         asked = time.monotonic()
+        self._know(name)
         until = self._clock + int(seconds * _MICROSECONDS)
-        try:
-            with self._engine.begin() as connection:
-                free = update(_lease).where(_lease.c.name == name, _lease.c.until <= self._clock)
-                values = {"holder": holder, "epoch": _lease.c.epoch + 1, "until": until}
-                if not connection.execute(free.values(**values)).rowcount:
-                    known = select(_lease.c.name).where(_lease.c.name == name)
-                    if connection.execute(known).first() is not None:
-                        return None
-                    first = insert(_lease).values(name=name, holder=holder, epoch=1, until=until)
-                    connection.execute(first)
-                epoch = select(_lease.c.epoch).where(_lease.c.name == name)
-                number = int(connection.execute(epoch).scalar_one())
-        except IntegrityError:  # another was quicker to make the line
-            return None
+        with self._engine.begin() as connection:
+            free = update(_lease).where(_lease.c.name == name, _lease.c.until <= self._clock)
+            values = {"holder": holder, "epoch": _lease.c.epoch + 1, "until": until}
+            if not connection.execute(free.values(**values)).rowcount:
+                return None
+            epoch = select(_lease.c.epoch).where(_lease.c.name == name)
+            number = int(connection.execute(epoch).scalar_one())
         return Lease(name, holder, number, asked + seconds)
+
+    def _know(self, name: str) -> None:
+        """Makes the line of a lease first: two that look for one and then make it wait for each other."""
+        with self._engine.connect() as connection:
+            known = connection.execute(select(_lease.c.name).where(_lease.c.name == name)).first()
+        if known is None:
+            # Where it is there by now, another was quicker.
+            with suppress(IntegrityError), self._engine.begin() as connection:
+                connection.execute(insert(_lease).values(name=name, holder="", epoch=0, until=0))
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Holds a lease on; `LeaseLost` where it has run out."""
