@@ -308,9 +308,9 @@ class RelationalSession(ABC):
 
 
 class SharedSession(RelationalSession):
-    """One of a database that is written to while others read from one state of it."""
+    """One of a server that is written to while others read from one state of it."""
 
-    view_start: tuple[str, ...] = ("BEGIN",)
+    view_start: tuple[str, ...]
     """What opens a transaction whose reads all see one state."""
 
     def open_view(self) -> None:

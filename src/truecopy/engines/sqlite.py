@@ -21,7 +21,7 @@ from truecopy.engines import (
 )
 from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import Statement
-from truecopy.engines.relational import SharedSession
+from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sqlite_dialect import (
     SQLiteDialect,
     finds_every_key,
@@ -41,7 +41,7 @@ _WAL = 2
 _KEYS_PER_CONDITION = 200
 
 
-class SQLite(SharedSession):
+class SQLite(RelationalSession):
     """A database file, opened for reading; a second connection writes, and only when asked to."""
 
     driver_local = True
@@ -107,8 +107,13 @@ class SQLite(SharedSession):
         self.execute(Statement("COMMIT"))
 
     def rollback(self) -> None:
+        self._connection.rollback()
         if self._writer is not None:
             self._writer.rollback()
+
+    def open_view(self) -> None:
+        # The connection that reads: beside it another one writes on.
+        self._connection.execute("BEGIN")
 
     def load(
         self,
