@@ -19,9 +19,6 @@ from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.settings import Settings
 
-if TYPE_CHECKING:
-    pass
-
 pytestmark = pytest.mark.timeout(900)
 
 
