@@ -106,8 +106,8 @@ class MySQLAdvisor:
             yield Finding(
                 Level.INFO,
                 Subject.LOG,
-                f"after a crash the source's tables may not have what its log has, or the other way round ({found}): then"
-                " verify the copy, and make it anew where it differs",
+                f"after a crash the source's tables may not have what its log has, or the other way round ({found}):"
+                " then verify the copy, and make it anew where it differs",
                 f"SET {', '.join(f'GLOBAL {name} = 1' for name in loose)}",
             )
 
