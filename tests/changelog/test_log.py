@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ITEM = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2))"
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.timeout(1800)
 def test_killed_at_random_instants(
     spark: SparkSession,

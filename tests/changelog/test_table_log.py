@@ -88,7 +88,15 @@ def test_every_target(
         TableRecording(Request(mariadb_db.url, tables=("item",)), url).run("current")
 
 
-@pytest.mark.parametrize("engine", ["second_mariadb_db", "postgres_db", "sqlite", "duckdb"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("second_mariadb_db", marks=pytest.mark.slow),
+        "postgres_db",
+        pytest.param("sqlite", marks=pytest.mark.slow),
+        "duckdb",
+    ],
+)
 def test_restored_from_a_database(
     spark: SparkSession,
     mariadb_db: Database,
@@ -149,6 +157,7 @@ def test_what_a_log_in_a_database_cannot_do(
     assert TableRecording(wanted, postgres_db.url, start="current").run("current").rows_copied == 0
     mariadb_db.execute("INSERT INTO item VALUES (1, 'one')")
     assert TableRecording(wanted, postgres_db.url).run("current").events == 1
+    (tmp_path / "x.db").touch()
     with pytest.raises(UsageError, match="begun without a base"):
         restore(postgres_db.url, "item", "current", f"sqlite:///{tmp_path / 'x.db'}")
     with pytest.raises(UsageError, match="has no change log other"):
