@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import truecopy.client
+from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
 from tests.stream.resharding import is_in, wait_until
@@ -230,8 +232,16 @@ def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> No
     ended = program(*command)
     assert ended.code == 0, ended.err
     assert ended.document["changes"] == 3
-    mariadb_db.execute("UPDATE orders SET n = 2 WHERE id = 4")  # behind the checkpoint
     assert values(cache, ["customer:7", "customer:8", "customer:9"]) == ["token", "token", "-"]
+    cache.clear()
+    mariadb_db.execute("UPDATE orders SET n = 2 WHERE id = 4")
+    for_ever = [word for word in command if word not in ("--until", "current")]
+    process = start(*for_ever)
+    wait_until(lambda: values(cache, ["order:4"]) == ["token"])
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said.count("interrupted; to go on: --from")) == (3, 1)
+    mariadb_db.execute("UPDATE orders SET n = 3 WHERE id = 4")  # behind the checkpoint
     refused = program(*command, "--object", "orders=x")
     assert refused.code == 2
     assert "names no column" in refused.err

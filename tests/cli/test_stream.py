@@ -108,13 +108,14 @@ def test_parquet_goes_on_where_it_stopped(shop: Database, tmp_path: Path) -> Non
     assert sorted(row["kind"] for row in rows) == ["delete", "insert", "insert", "insert", "update"]
 
 
-def test_interrupted_it_says_how_to_go_on(shop: Database) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_how_to_go_on(shop: Database, how: signal.Signals) -> None:
     process = start("stream", shop.url, "--from", "start", "--json")
     assert process.stdout is not None
     for _ in range(4):
         json.loads(process.stdout.readline())
     time.sleep(1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 3
     token = errors.split("--from ")[1].split()[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from truecopy.cli.progress import ERRORS, say
-from truecopy.cli.stream import engine_settings
+from truecopy.cli.stream import end_as_by_keyboard, engine_settings
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import parse_key_range
@@ -206,6 +206,7 @@ def _here(
             f"{error}; what changed since then cannot be invalidated: clear the cache, and start with --from current"
             " and a new --checkpoint"
         ) from None
+    end_as_by_keyboard()
     with opening as following:
         show = _Progress()
         try:

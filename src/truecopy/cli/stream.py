@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -170,6 +171,7 @@ def stream(
     printer = _print_json if json_ else _Log().print
     from truecopy.stream.follow import Following  # other commands need not wait for what it loads
 
+    end_as_by_keyboard()
     with Following(request, start, end) as following:
         for line in following.warnings:
             say(line)
@@ -185,6 +187,11 @@ def stream(
         except CannotFinish as error:
             raise CannotFinish(f"{error}; to go on: --from {following.offset.token()}") from None
     return 0
+
+
+def end_as_by_keyboard() -> None:
+    """Has SIGTERM end a program that follows a log: an error would pass for a lost server, which is waited for."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def engine_settings(given: list[str]) -> dict[str, str]:

@@ -251,12 +251,12 @@ def open_session(endpoint: Endpoint, scratch: str | None = None) -> QuerySession
         engine = cast(
             "Callable[[Endpoint, str | None], QuerySession]", found[endpoint.scheme].load()
         )
+        return engine(endpoint, scratch)  # which may import its client only now
     except ImportError as error:
         raise UsageError(
             f"{endpoint.scheme}:// needs the Python package {error.name!r}:"
             f" pip install 'truecopy[{endpoint.scheme}]'"
         ) from error
-    return engine(endpoint, scratch)
 
 
 def blocks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
