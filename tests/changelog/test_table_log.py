@@ -94,7 +94,7 @@ def test_every_target(
         pytest.param("second_mariadb_db", marks=pytest.mark.slow),
         "postgres_db",
         pytest.param("sqlite", marks=pytest.mark.slow),
-        "duckdb",
+        pytest.param("duckdb", marks=pytest.mark.slow),
     ],
 )
 def test_restored_from_a_database(

@@ -11,6 +11,7 @@ from tests.program import truecopy
 from tests.servers import Database
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_parquet_from_a_cluster(cluster: str, logged_db: Database, tmp_path: Path) -> None:
     logged_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
