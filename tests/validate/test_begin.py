@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import Database
+from tests.servers import Database, MariaDB
 from tests.validate.watching import Watched, copied, validating
 from truecopy.model.errors import UsageError
 from truecopy.model.position import parse_position
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.fixture
+def whole_log_db() -> Iterator[Database]:
+    """A server whose log nobody purged: only such a one is known to reach back to a time of this hour."""
+    with MariaDB() as server:
+        yield server.create_database("shop")
+
+
 def test_it_begins_at_a_time_or_a_token(
-    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+    spark: SparkSession, whole_log_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
-    source, target = mariadb_db, second_mariadb_db
+    source, target = whole_log_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
     copied(settings)

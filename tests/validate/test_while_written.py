@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -164,24 +166,52 @@ def test_a_native_replica_is_validated_by_its_own_position(
 def test_any_other_replication_is_validated_by_a_lag(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, task: str
 ) -> None:
-    """The other tool here is a task under another name."""
-    filled(mariadb_db)
-    tool = Settings(f"{task}_tool", mariadb_db.url, postgres_db.url)
-    copied(tool)
+    for database in (mariadb_db, postgres_db):
+        filled(database)
     settings = Settings(task, mariadb_db.url, postgres_db.url)
-    with (
-        replicating(tool),
-        validating(settings, applied="lag", lag=5.0, row_error_delay=3.0) as watched,
-    ):
-        with busy(mariadb_db, 0.05, others=2):
+    with validating(settings, applied="lag", lag=5.0, row_error_delay=3.0) as watched:
+        with written_to_both(mariadb_db, postgres_db, later=2.0):
             watched.until_processed(200)
             time.sleep(6)
             assert not watched.errors, watched.errors
         mariadb_db.execute("UPDATE items SET note = 'late' WHERE id = 5")
-        wait_for(lambda: bool(postgres_db.execute("SELECT 1 FROM items WHERE note = 'late'")))
         postgres_db.execute("UPDATE items SET note = 'wrong' WHERE id = 5")
         (error,) = watched.until_errors(1)
         assert (error.key, error.source) == ({"id": "5"}, {"note": "late"})
+
+
+@contextmanager
+def written_to_both(source: Database, target: Database, later: float) -> Iterator[None]:
+    """Somebody else's replication, in little: what is written to the one is written to the other, so much later."""
+    stop = threading.Event()
+    on_its_way = queue.SimpleQueue[tuple[float, int] | None]()
+    change = "UPDATE items SET n = n + 1 WHERE id = %s"
+
+    def write() -> None:
+        with closing(source.connect()) as connection, connection.cursor() as cursor:
+            for count in itertools.count():
+                if stop.wait(0.05):
+                    break
+                for key in (1, count * 7919 % 400 + 2):
+                    cursor.execute(change, (key,))
+                    on_its_way.put((time.monotonic() + later, key))
+        on_its_way.put(None)
+
+    def replicate() -> None:
+        with closing(target.connect()) as connection, connection.cursor() as cursor:
+            while (due := on_its_way.get()) is not None:
+                time.sleep(max(0.0, due[0] - time.monotonic()))
+                cursor.execute(change, (due[1],))
+
+    threads = [threading.Thread(target=write), threading.Thread(target=replicate)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def _count(replica: Server) -> int:

@@ -23,7 +23,7 @@ SECONDS = 240.0
 
 @contextmanager
 def beside(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Something that runs in a thread while the block does; what it raises fails the test."""
+    """Something that runs in a thread while the block does; what it raises fails the test, whatever the block says."""
     failures = list[BaseException]()
 
     def work() -> None:
@@ -39,7 +39,7 @@ def beside(run: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
     finally:
         stop()
         thread.join()
-    assert not failures, failures
+        assert not failures, failures
 
 
 def copied(settings: Settings) -> None:
