@@ -95,8 +95,9 @@ class Keeps(Protocol):
         """Whether only one task at a time may copy."""
         ...
 
-    def writers(self, spark: SparkSession) -> int:
-        """How many tasks write a batch."""
+    @property
+    def is_one_transaction(self) -> bool:
+        """Whether a batch has to be written by one task."""
         ...
 
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
@@ -180,13 +181,11 @@ class FolderKeeper:
     """See `Keeps`: files, which the driver notes."""
 
     is_alone = False
+    is_one_transaction = False
 
     def __init__(self, store: Store) -> None:
         self.log = self._store = store
         self._definitions = Definitions()
-
-    def writers(self, spark: SparkSession) -> int:
-        return int(spark.sparkContext.defaultParallelism)
 
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
         return CopyingChunks(str(self._store.folder / BASE), chunks)
@@ -315,9 +314,11 @@ class Run:
         known = self._log.eras()
         number = self._log.last + 1
         begun = next_eras(known, before.marks, after.marks, number)
+        one = self._keeps.is_one_transaction
+        writers = 1 if one else int(self._spark.sparkContext.defaultParallelism)
         batch = Batch(
             number,
-            self._stream.parts(before, after, self._keeps.writers(self._spark)),
+            self._stream.parts(before, after, writers),
             after,
             {shard: era.number for shard, era in current(known).items()},
             begun,

@@ -142,16 +142,14 @@ class WritingRows:
 class TableKeeper:
     """See `truecopy.changelog.record.Keeps`."""
 
+    is_one_transaction = True
+
     def __init__(self, store: TableStore, epoch: int) -> None:
         self.log = self._store = store
         self._epoch = epoch
         self._written = 0
         with pool.lease(store.endpoint) as session:
             self.is_alone = session.driver_local
-
-    def writers(self, spark: SparkSession) -> int:  # noqa: ARG002
-        """One, since a batch is one transaction."""
-        return 1
 
     def copying(self, chunks: Sequence[CopyChunk]) -> Callable[[int], Iterator[Copied]]:
         return CopyingRows(self._store.log, self._store.rows, chunks)

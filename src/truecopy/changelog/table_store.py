@@ -43,6 +43,16 @@ _CREATE_DEFINITIONS = f"""CREATE TABLE IF NOT EXISTS {DEFINITIONS} (
 _PIECE_ROWS = 50_000
 
 
+def _keyed(name: str, places: tuple[Place, ...], key: tuple[str, ...]) -> Table:
+    columns = tuple(Column(p.name, p.type, p.native, nullable=p.name not in key) for p in places)
+    table = Table(TableName(None, name), columns, keys=(key,), unique=(key,), primary=key)
+    return replace(table, engine="postgresql")
+
+
+_EVENTS = _keyed(CHANGES, EVENT_PLACES, EVENT_KEY)
+_ROWS = _keyed(BASE_ROWS, BASE_PLACES, BASE_KEY)
+
+
 class TableStore(Log):
     """The log of a database, by its name."""
 
@@ -59,7 +69,8 @@ class TableStore(Log):
         made = cls(endpoint, log)
         with pool.lease(endpoint) as session:
             Lines(cast(Any, session)).create((*CREATE_LEDGER, _CREATE_DEFINITIONS))
-        made.events, made.rows  # noqa: B018 - which makes them
+            for table in (_EVENTS, _ROWS):
+                find_or_make(session, table)
         return made
 
     @classmethod
@@ -80,18 +91,13 @@ class TableStore(Log):
 
     @cached_property
     def events(self) -> Held:
-        return self._held(CHANGES, EVENT_PLACES, EVENT_KEY)
+        return self._held(_EVENTS, EVENT_PLACES)
 
     @cached_property
     def rows(self) -> Held:
-        return self._held(BASE_ROWS, BASE_PLACES, BASE_KEY)
+        return self._held(_ROWS, BASE_PLACES)
 
-    def _held(self, name: str, places: tuple[Place, ...], key: tuple[str, ...]) -> Held:
-        columns = tuple(
-            Column(p.name, p.type, p.native, nullable=p.name not in key) for p in places
-        )
-        made = Table(TableName(None, name), columns, keys=(key,), unique=(key,), primary=key)
-        table = replace(made, engine="postgresql")
+    def _held(self, table: Table, places: tuple[Place, ...]) -> Held:
         with pool.lease(self.endpoint) as session:
             return Held(places, row_target(session, table, find_or_make(session, table)))
 
