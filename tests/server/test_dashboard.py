@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from truecopy.server.metrics import _METRICS
-from truecopy.transfer.continuous.standing import _METRICS as _OF_VALIDATION
+from truecopy.server.metrics import METRICS
+from truecopy.transfer.continuous.standing import METRICS as OF_VALIDATION
 
 
 def test_every_figure_of_the_dashboard_is_served() -> None:
@@ -19,6 +19,6 @@ def test_every_figure_of_the_dashboard_is_served() -> None:
         for target in panel["targets"]
         for name in re.findall(r"truecopy_\w+", target["expr"])
     }
-    served = {f"truecopy_task_{name}" for name, *_ in _METRICS}
-    served |= {f"truecopy_validate_{name}" for name, *_ in _OF_VALIDATION}
+    served = {f"truecopy_{one.name}" for one in METRICS}
+    served |= {f"truecopy_validate_{one.name}" for one in OF_VALIDATION}
     assert asked <= served

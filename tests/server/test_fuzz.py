@@ -28,8 +28,6 @@ def served(tmp_path: Path) -> Iterator[Caller]:
         yield ask
 
 
-# The server is another thread of this process, and takes from the generator that strategies may not use.
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 def test_no_request_makes_the_server_fail(served: Caller) -> None:
     url = f"http://127.0.0.1:{served.port}"
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")

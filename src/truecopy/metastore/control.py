@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Dialect,
     Float,
     Index,
     Integer,
@@ -19,7 +17,6 @@ from sqlalchemy import (
     Text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
-from sqlalchemy.sql import ColumnElement, literal_column
 
 metadata = MetaData()
 _LONG = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
@@ -140,19 +137,6 @@ web_session = Table(
     Column("token", String(64), nullable=False),
     Column("expires_at", BigInteger, nullable=False),
 )
-
-_CLOCKS = {
-    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
-    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
-    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    "mariadb": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-}
-
-
-def database_clock(dialect: Dialect) -> ColumnElement[Any]:
-    """The time as the metastore's own server has it: the clocks of those who ask need not agree."""
-    clock = _CLOCKS.get(dialect.name)
-    return literal_column(clock or str(now()), BigInteger)
 
 
 def now() -> int:

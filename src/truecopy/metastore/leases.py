@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from truecopy.metastore.control import database_clock
 from truecopy.metastore.control import lease as _lease
 from truecopy.metastore.database import open_metastore
+from truecopy.metastore.dialects import database_clock, idle_limit
 from truecopy.model.errors import CannotFinish
 
 _MICROSECONDS = 1_000_000
@@ -53,6 +53,7 @@ class Leases:
     def __init__(self, url: str | None = None) -> None:
         self._engine: Engine = open_metastore(url)
         self._clock = database_clock(self._engine.dialect)
+        self._limit = idle_limit(self._engine.dialect, IDLE_SECONDS)
 
     def take(self, name: str, holder: str, seconds: float) -> Lease | None:
         """Takes a lease that nobody has; None where somebody has it."""
@@ -118,22 +119,9 @@ class Leases:
                 for row in connection.execute(wanted)
             }
 
-    def _patience(self) -> str:
-        """What has the server end a transaction in which it waits for us for too long.
-
-        A process that is held up right there would keep the line locked, and the lease from everybody. A file of
-        SQLite knows no such limit.
-        """
-        dialect = self._engine.dialect
-        if dialect.name == "postgresql":
-            return f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_SECONDS * 1000}"
-        if getattr(dialect, "is_mariadb", False):
-            return f"SET SESSION idle_write_transaction_timeout = {IDLE_SECONDS}"
-        return ""
-
     def _hold(self, connection: Connection, lease: Lease, until: object) -> None:
-        if limit := self._patience():
-            connection.exec_driver_sql(limit)
+        if self._limit:
+            connection.exec_driver_sql(self._limit)
         mine = update(_lease).where(
             _lease.c.name == lease.name,
             _lease.c.epoch == lease.epoch,

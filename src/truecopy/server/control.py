@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from truecopy.metastore.events import ASKED, Events
@@ -23,7 +24,7 @@ from truecopy.tasks.file import Task
 from truecopy.tasks.processes import this_machine
 from truecopy.tasks.validation import validation_legs
 from truecopy.transfer.continuous.standing import plain_error, read_validation
-from truecopy.transfer.deletion import delete_task
+from truecopy.transfer.deletion import NoSuchTask, delete_task
 
 _LOG_PART = 256 * 1024
 
@@ -99,11 +100,8 @@ class Control:
         task = kept_task(line)
         for leg in validation_legs(task):
             secrets = parse_endpoint(leg.source), parse_endpoint(leg.target)
-            try:
+            with suppress(NoSuchTask):  # it never ran
                 said += [mask_secrets(gone, secrets) for gone in delete_task(leg)]
-            except UsageError as error:
-                if "there is no task" not in str(error):
-                    raise
         self._forget(line)
         return [*said, f"the task {name}"]
 

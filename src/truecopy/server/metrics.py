@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from truecopy.metastore.tasks import (
     FAILED,
@@ -13,6 +13,7 @@ from truecopy.metastore.tasks import (
     STOPPING,
 )
 from truecopy.model.errors import UsageError
+from truecopy.model.exposition import Metric, Sample, exposition
 from truecopy.server.control import Control
 from truecopy.server.models import TaskSummary
 from truecopy.transfer.continuous.standing import prometheus as validation_figures
@@ -20,55 +21,50 @@ from truecopy.transfer.continuous.standing import read_validation
 
 _STATES = (RUNNING, STARTING, RESTARTING, STOPPING, STOPPED, FAILED)
 _VERDICTS = ("equal", "different", "not_compared")
-_METRICS = (
-    ("state", "gauge", "1 for the state that the task is in."),
-    ("wanted", "gauge", "1 where the task is to run."),
-    ("lag_seconds", "gauge", "How far the target is behind the source."),
-    ("rate", "gauge", "Rows per second while rows are copied, else changes."),
-    ("rows_copied", "gauge", "Rows that were copied."),
-    ("rows_about", "gauge", "Rows that there were to copy, as the source guessed."),
-    ("changes_applied_total", "counter", "Changes that were applied."),
-    ("verdict", "gauge", "1 for what the last verification said."),
+METRICS = (
+    Metric("tasks", "gauge", "Tasks that there are."),
+    Metric("task_state", "gauge", "1 for the state that the task is in."),
+    Metric("task_wanted", "gauge", "1 where the task is to run."),
+    Metric("task_lag_seconds", "gauge", "How far the target is behind the source."),
+    Metric("task_rate", "gauge", "Rows per second while rows are copied, else changes."),
+    Metric("task_rows_copied", "gauge", "Rows that were copied."),
+    Metric("task_rows_about", "gauge", "Rows that there were to copy, as the source guessed."),
+    Metric("task_changes_applied_total", "counter", "Changes that were applied."),
+    Metric("task_verdict", "gauge", "1 for what the last verification said."),
 )
 
 
 def prometheus(plane: Control) -> str:
     """All figures."""
     summaries = plane.summaries()
-    lines = []
-    for name, kind, about in _METRICS:
-        full = f"truecopy_task_{name}"
-        samples = [
-            f"{full}{{{labels}}} {value}"
-            for one in summaries
-            for sample, labels, value in _samples(one)
-            if sample == name and value is not None
-        ]
-        if samples:
-            lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}", *samples]
     validations = []
     for one in summaries:
         try:
             validations.append(read_validation(one.name))
         except UsageError:
             continue  # it is not validated
-    lines.append(f"truecopy_tasks {len(summaries)}")
-    return "\n".join(lines) + "\n" + (validation_figures(validations) if validations else "")
+    return exposition("truecopy_", METRICS, _samples(summaries)) + validation_figures(validations)
 
 
-def _samples(one: TaskSummary) -> Iterator[tuple[str, str, float | None]]:
-    task = f'task="{one.name}"'
+def _samples(summaries: Sequence[TaskSummary]) -> Iterator[Sample]:
+    yield "tasks", {}, len(summaries)
+    for one in summaries:
+        yield from _of_task(one)
+
+
+def _of_task(one: TaskSummary) -> Iterator[Sample]:
+    task = {"task": one.name}
     for state in _STATES:
-        yield "state", f'{task},state="{state}"', int(one.state == state)
-    yield "wanted", task, int(one.wanted == RUNNING)
+        yield "task_state", {**task, "state": state}, int(one.state == state)
+    yield "task_wanted", task, int(one.wanted == RUNNING)
     if one.verdict is not None:
         for verdict in _VERDICTS:
-            yield "verdict", f'{task},verdict="{verdict}"', int(one.verdict == verdict)
+            yield "task_verdict", {**task, "verdict": verdict}, int(one.verdict == verdict)
     if one.progress is not None:
         # What a run said that is gone is no figure of now.
         now = one.progress if one.state == RUNNING else None
-        yield "lag_seconds", task, now.lag_seconds if now else None
-        yield "rate", task, now.rate if now else None
-        yield "rows_copied", task, one.progress.rows_copied
-        yield "rows_about", task, one.progress.rows_about
-        yield "changes_applied_total", task, one.progress.changes_applied
+        yield "task_lag_seconds", task, now.lag_seconds if now else None
+        yield "task_rate", task, now.rate if now else None
+        yield "task_rows_copied", task, one.progress.rows_copied
+        yield "task_rows_about", task, one.progress.rows_about
+        yield "task_changes_applied_total", task, one.progress.changes_applied

@@ -24,6 +24,7 @@ _GRACE_SECONDS = 60.0
 _PAUSE_SECONDS = 10.0
 """After a keeper that failed by itself."""
 
+_DICE = random.SystemRandom()
 _log = logging.getLogger("truecopy.server")
 
 
@@ -52,7 +53,7 @@ class Supervisor:
             except SQLAlchemyError as error:
                 _log.warning("the metastore cannot be used: %s", type(error).__name__)
             # Two supervisors that started together do not stay in step.
-            self._end.wait(_TURN_SECONDS * random.uniform(0.75, 1.25))
+            self._end.wait(_TURN_SECONDS * _DICE.uniform(0.75, 1.25))
 
     def close(self) -> None:
         """Ends the looking; keepers go on."""

@@ -25,6 +25,10 @@ STOP_SECONDS = 60.0
 _TABLES = (TASKS, CHUNKS, PROGRESS, CONTROL, REPORT, COUNTS, STEPS)
 
 
+class NoSuchTask(UsageError):
+    """There is nothing to delete."""
+
+
 def delete_task(settings: Settings) -> list[str]:
     """Forgets a task that stands still; a line for each thing that went."""
     if settings.metastore is not None:
@@ -33,7 +37,7 @@ def delete_task(settings: Settings) -> list[str]:
     said = _stop_validation(settings)
     said += _forget_lines(settings)
     if not said:
-        raise UsageError(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
+        raise NoSuchTask(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
     for request in (settings.request, stream_of(settings)):
         try:
             said += [line for line in remove(request) if line not in said]

@@ -18,6 +18,7 @@ from truecopy.metastore.validations import (
     Validations,
 )
 from truecopy.model.errors import UsageError
+from truecopy.model.exposition import Metric, Sample, exposition
 from truecopy.model.position import distance, parse_position
 from truecopy.transfer.continuous.judge import MICROSECONDS
 
@@ -120,62 +121,45 @@ def plain_error(error: ErrorRow) -> dict[str, Any]:
 
 def prometheus(validations: Sequence[Validation]) -> str:
     """The figures in the text form that Prometheus scrapes."""
-    lines = []
-    for name, kind, about in _METRICS:
-        full = f"truecopy_validate_{name}"
-        samples = [
-            f"{full}{{{_labels({'task': one.standing.task, **labels})}}} {value}"
-            for one in validations
-            for sample, labels, value in _samples(one)
-            if sample == name and value is not None
-        ]
-        if samples:
-            lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}", *samples]
-    return "\n".join(lines) + "\n"
+    samples = (sample for one in validations for sample in _samples(one))
+    return exposition("truecopy_validate_", METRICS, samples)
 
 
-_METRICS = (
-    ("running", "gauge", "1 while a process validates the task."),
-    ("caught_up", "gauge", "1 once the validation has caught up with the source."),
-    ("processed_total", "counter", "Row changes taken up, by kind."),
-    ("pending_rows", "gauge", "Row changes that are not settled, by kind."),
-    ("pending_bytes", "gauge", "What the metastore keeps of them."),
-    ("errors", "gauge", "Rows that failed for longer than the delay, by status."),
-    ("lag_seconds", "gauge", "Age of the last checked change, while there are newer ones."),
-    (
+METRICS = (
+    Metric("running", "gauge", "1 while a process validates the task."),
+    Metric("caught_up", "gauge", "1 once the validation has caught up with the source."),
+    Metric("processed_total", "counter", "Row changes taken up, by kind."),
+    Metric("pending_rows", "gauge", "Row changes that are not settled, by kind."),
+    Metric("pending_bytes", "gauge", "What the metastore keeps of them."),
+    Metric("errors", "gauge", "Rows that failed for longer than the delay, by status."),
+    Metric("lag_seconds", "gauge", "Age of the last checked change, while there are newer ones."),
+    Metric(
         "lag_positions",
         "gauge",
         "Transactions, or bytes of the log, that were read and not checked.",
     ),
-    ("rows_per_second", "gauge", "Changes per second in the last check."),
-    ("tables_stopped", "gauge", "Tables that stand still, with a message in the status."),
-    ("heard_timestamp_seconds", "gauge", "When the process was heard of last."),
+    Metric("rows_per_second", "gauge", "Changes per second in the last check."),
+    Metric("tables_stopped", "gauge", "Tables that stand still, with a message in the status."),
+    Metric("heard_timestamp_seconds", "gauge", "When the process was heard of last."),
 )
 
 
-def _samples(one: Validation) -> Iterator[tuple[str, dict[str, str], float | int | None]]:
-    standing = one.standing
-    yield "running", {}, int(one.state == RUNNING)
-    yield "caught_up", {}, int(standing.caught_up)
+def _samples(one: Validation) -> Iterator[Sample]:
+    standing, task = one.standing, {"task": one.standing.task}
+    yield "running", task, int(one.state == RUNNING)
+    yield "caught_up", task, int(standing.caught_up)
     for kind, count in standing.processed.items():
-        yield "processed_total", {"kind": kind}, count
+        yield "processed_total", {**task, "kind": kind}, count
     for kind, count in one.pending.rows.items():
-        yield "pending_rows", {"kind": kind}, count
-    yield "pending_bytes", {}, one.pending.size
+        yield "pending_rows", {**task, "kind": kind}, count
+    yield "pending_bytes", task, one.pending.size
     for status, count in one.errors.items():
-        yield "errors", {"status": status}, count
-    yield "lag_seconds", {}, one.lag_seconds
-    yield "lag_positions", {}, one.lag_positions
-    yield "rows_per_second", {}, standing.report.get("rows_per_second")
-    yield "tables_stopped", {}, sum(stage.stage == STOPPED for stage in one.tables.values())
-    yield "heard_timestamp_seconds", {}, standing.heard_at / MICROSECONDS
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    def quoted(text: str) -> str:
-        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-    return ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items())
+        yield "errors", {**task, "status": status}, count
+    yield "lag_seconds", task, one.lag_seconds
+    yield "lag_positions", task, one.lag_positions
+    yield "rows_per_second", task, standing.report.get("rows_per_second")
+    yield "tables_stopped", task, sum(stage.stage == STOPPED for stage in one.tables.values())
+    yield "heard_timestamp_seconds", task, standing.heard_at / MICROSECONDS
 
 
 def moment(microseconds: int) -> str | None:
