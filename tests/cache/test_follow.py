@@ -239,7 +239,7 @@ def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> No
     process = start(*for_ever)
     wait_until(lambda: values(cache, ["order:4"]) == ["token"])
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=180)
     assert (process.returncode, said.count("interrupted; to go on: --from")) == (3, 1)
     mariadb_db.execute("UPDATE orders SET n = 3 WHERE id = 4")  # behind the checkpoint
     refused = program(*command, "--object", "orders=x")

@@ -148,7 +148,7 @@ def test_one_writer_that_can_be_stopped(mariadb_db: Database, tmp_path: Path) ->
     assert ls["running"]
     assert [one["table"] for one in ls["tables"]] == ["item"]
     assert program("changelog", "stop", str(log)).code == 0
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=180)
     assert run.returncode == 0, err
     assert "changes recorded" in out
     with Store.open(log) as store:

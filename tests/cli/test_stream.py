@@ -116,7 +116,7 @@ def test_interrupted_it_says_how_to_go_on(shop: Database, how: signal.Signals) -
         json.loads(process.stdout.readline())
     time.sleep(1)
     process.send_signal(how)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 3
     token = errors.split("--from ")[1].split()[0]
     shop.execute("INSERT INTO orders VALUES (11, 'Lee', 1, 1)")

@@ -62,7 +62,7 @@ def _replace_while_paused(url: str, where: str) -> str:
         with leases.fenced(second) as connection:
             say_state(connection, line, "running", "by the second")
         os.kill(worker.pid, signal.SIGCONT)
-        said, _ = worker.communicate(timeout=60)
+        said, _ = worker.communicate(timeout=180)
     finally:
         worker.kill()
         worker.wait()

@@ -156,7 +156,7 @@ def test_an_interrupted_run_tears_down_and_ends_in_one_line(
         _wait_until(lambda: int(end(engine).execute(RUNNING[engine])[0][0]) == 1)
         assert end(other).execute(SCRATCH_TABLES) != []
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=180)
     finally:
         running.kill()
     assert running.returncode == 3
@@ -177,7 +177,7 @@ def test_an_interrupted_bank_tears_down(mariadb_end: End, tmp_path: Path) -> Non
     try:
         _wait_until(lambda: int(mariadb_end.execute(RUNNING["mariadb"])[0][0]) == 1)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=180)
     finally:
         running.kill()
     assert (running.returncode, err.count("\n")) == (3, 1)
@@ -286,7 +286,7 @@ def test_a_killed_run_leaves_nothing_behind_after_a_rerun(
     _wait_until(lambda: mariadb_end.execute(SCRATCH_TABLES) != [])
     time.sleep(0.3)
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=30)
+    killed.communicate(timeout=180)
     assert mariadb_end.execute(SCRATCH_TABLES) != []
     again = truecopy("queries", "run", str(suite))
     assert again.code == 0, again.err + again.out
@@ -311,7 +311,7 @@ def test_a_second_run_of_the_same_suite_is_refused(postgres_end: End, tmp_path: 
     finally:
         first.send_signal(signal.SIGINT)
         try:
-            first.communicate(timeout=60)
+            first.communicate(timeout=180)
         except subprocess.TimeoutExpired:
             first.kill()
             first.communicate()

@@ -75,7 +75,7 @@ def serving(**given: Any) -> Iterator[Caller]:
         thread.join(20)
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
     """What a condition comes to, once it does."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -273,7 +273,7 @@ class Writers:
     def wait_for(self, more: int) -> None:
         """Until so many more changes are committed."""
         goal = len(self.committed) + more
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(self.committed) < goal:
             assert not self.failures, self.failures
             assert time.monotonic() < deadline, "the writers are too slow"
@@ -402,7 +402,7 @@ class Consuming:
         return Consuming(self._request, self._take, parse_any(self.stop()))
 
 
-def wait_until(is_done: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(is_done: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not is_done():
         assert time.monotonic() < deadline, "it did not come about"

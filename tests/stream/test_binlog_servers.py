@@ -217,7 +217,7 @@ def replicate(source: Server, replica: Server) -> None:
 
 def wait_for(replica: Server, source: Server) -> None:
     ((position,),) = source.execute(None, "SELECT @@gtid_binlog_pos")
-    assert replica.execute(None, f"SELECT MASTER_GTID_WAIT('{position}', 20)") == [(0,)]
+    assert replica.execute(None, f"SELECT MASTER_GTID_WAIT('{position}', 120)") == [(0,)]
 
 
 def test_the_stream_goes_on_at_another_server_of_the_shard(

@@ -68,7 +68,7 @@ def replica(pair: tuple[MariaDB, MariaDB], primary: Database) -> Database:
 
 def wait_for_replica(pair: tuple[MariaDB, MariaDB]) -> None:
     ((position,),) = pair[0].server().execute(None, "SELECT @@gtid_binlog_pos")
-    waited = pair[1].server().execute(None, f"SELECT MASTER_GTID_WAIT('{position}', 20)")
+    waited = pair[1].server().execute(None, f"SELECT MASTER_GTID_WAIT('{position}', 120)")
     assert waited == [(0,)]
 
 

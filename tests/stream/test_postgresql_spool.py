@@ -58,7 +58,7 @@ def write_transactions(db: Database, count: int, seed: int = 0) -> None:
 
 
 def wait_for(server: Server, sql: str, answer: object) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while server.execute(None, sql) != [(answer,)]:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -46,7 +46,7 @@ def drain(changes: DataFrame, checkpoint: Path) -> tuple[Rows, list[dict[str, An
     return rows, [json.loads(progress.json) for progress in query.recentProgress]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -60,7 +60,7 @@ def kill_all(run: subprocess.Popen[str]) -> None:
 
 
 def wait_until(
-    condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 120
+    condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 240
 ) -> None:
     """Waits for what a running program does."""
     deadline = time.monotonic() + seconds

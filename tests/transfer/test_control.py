@@ -279,7 +279,7 @@ def test_pause_and_resume_in_the_middle_of_a_copy_and_of_replication(
         assert mariadb_db.server.password not in text
 
 
-def _soon(run: Future[Any], condition: Callable[[], bool], seconds: float = 60) -> None:
+def _soon(run: Future[Any], condition: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if run.done():
@@ -316,7 +316,7 @@ def _running(file: str) -> Iterator[subprocess.Popen[str]]:
             run.kill()
 
 
-def _wait(run: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 90) -> None:
+def _wait(run: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert run.poll() is None, cast(Any, run.stderr).read()

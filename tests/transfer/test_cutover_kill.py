@@ -157,7 +157,7 @@ def test_under_load_with_a_run_that_steps_aside(
             time.sleep(15)
             ended = program("cutover", str(task_file), "--json", "--no-wait", seconds=280)
             assert ended.code == 0, ended.err
-            _, said = running.communicate(timeout=60)
+            _, said = running.communicate(timeout=180)
         assert running.returncode == 3, said
         assert "has taken over" in said or "somebody newer" in said
         written, failures = load.written, list(load.failures)
@@ -195,7 +195,7 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
         app.execute("DELETE FROM notes WHERE id < 50")
         wait_until(lambda: dump(mariadb_db) == dump(second_mariadb_db))
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=180)
         assert running.returncode == 3
         assert "SIGTERM is refused" in said
         assert "SIGINT is refused" in said
@@ -212,7 +212,7 @@ def ended_at_last(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[s
         process.communicate()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it took too long"

@@ -117,9 +117,8 @@ def test_a_slow_hook_does_not_hold_up_the_run() -> None:
         begun = time.monotonic()
         for number in range(2000):
             hook.tell("state", state=str(number))
-        assert time.monotonic() - begun < 1
         hook.close(0.5)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60  # where it waited for each, an hour
     assert said == ["an event did not reach the webhook: too many events wait for it"]
 
 

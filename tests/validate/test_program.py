@@ -182,7 +182,7 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
     total = sum(status(file)["processed"].values())
     assert total == 60 + 10 * kills
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 3
     assert said.strip().count("\n") <= 1, said
 
@@ -235,4 +235,4 @@ def test_it_runs_with_the_task_that_asks_for_it(
     wait_for(lambda: second_mariadb_db.execute(again) == [(20,)], 60)
     assert status(file)["state"] == "stopped"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)

@@ -73,7 +73,7 @@ def load(primary: Database, busy: int, hot: int, rows: int = 50_000) -> Iterator
 
 
 def wait_until_replicated(replica: Server, database: str, rows: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             if replica.execute(database, "SELECT COUNT(*) FROM items")[0][0] == rows:

@@ -316,10 +316,10 @@ class TestMarks:
         assert plain(target).endswith("fin[!]")
 
     def test_texts_that_repeat_themselves_take_no_time(self) -> None:
-        started = time.monotonic()
+        started = time.process_time()
         for source, target in (("0" * 400, "10" * 200), ("a " * 900, "b a " * 450)):
             show_pair(source, target)
-        assert time.monotonic() - started < 1
+        assert time.process_time() - started < 1
 
     def test_two_long_texts_stay_short(self) -> None:
         source, target = show_pair("ab" * 50_000, "ba" * 40_000 + "c")
