@@ -154,11 +154,11 @@ def test_a_copy_stands_while_it_is_paused_and_tells_so(
         time.sleep(2)
         assert _rows(second_mariadb_db) == stood
         assert read_status(asked).progress.rows_copied == stood
-        control.throttle({"rate": 0})
         control.resume()
+        _soon(run, lambda: any(one.rate > 0 and one.seconds_left for one in told))
+        control.throttle({"rate": 0})
         report = run.result(120)
     assert report.tables[f"{mariadb_db.name}.items"].rows_copied == 5000
-    assert any(one.rate > 0 and one.seconds_left for one in told)
     assert told[-1].rows_about == 5000
     states = [one["state"] for one in there.got]
     assert [state for state in states if state != "waiting"] == [
