@@ -50,6 +50,20 @@ def test_a_password_of_the_environment_may_hold_any_character(password: str) -> 
     assert SECRET not in str(endpoint) + repr(endpoint)
 
 
+def test_host_and_port_of_the_environment() -> None:
+    environment = {"HOST": "db1", "PORT": "3307", "WORD": "x"}
+    for url, place in (
+        ("mysql://u@${HOST}:${PORT}/shop", ("db1", 3307)),
+        ("mysql://u@${HOST}/shop", ("db1", None)),
+        ("mysql://u@db2:${PORT}/shop", ("db2", 3307)),
+        ("mysql://u@DB2:3306/shop", ("db2", 3306)),
+    ):
+        found = parse_endpoint(url, environment)
+        assert (found.host, found.port) == place
+    with pytest.raises(UsageError, match="check the host and the port"):
+        parse_endpoint("mysql://u@db2:${WORD}/shop", environment)
+
+
 @pytest.mark.parametrize(
     "name",
     ["password", "passwd", "sslpassword", "token", "secret_access_key", "Password", "PWD", "pwd"],

@@ -70,13 +70,12 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
         raise UsageError(
             f"not a database URL: {mask_url(url)}; write for example mysql://user@host:3306/shop"
         )
+    malformed = UsageError(f"not a database URL: {mask_url(url)}; check the host and the port")
     try:
         parts = urlsplit(url)
-        port = parts.port
+        host = parts.hostname or ""
     except ValueError:
-        raise UsageError(
-            f"not a database URL: {mask_url(url)}; check the host and the port"
-        ) from None
+        raise malformed from None
 
     if parts.netloc and "@" in url and "@" not in parts.netloc:
         raise UsageError(
@@ -87,6 +86,16 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
     def fill(text: str) -> str:
         return fill_variables(unquote(text), environment, "a URL")
 
+    try:
+        if (
+            "$" in parts.netloc.rpartition("@")[2]
+        ):  # urlsplit lowers a host, and wants digits for a port
+            raw_host, raw_port = _raw_place(parts.netloc)
+            host, port = fill(raw_host), int(fill(raw_port)) if raw_port else None
+        else:
+            host, port = fill(host), parts.port
+    except ValueError:
+        raise malformed from None
     options = tuple(
         (name, fill(value)) for name, value in parse_qsl(parts.query, keep_blank_values=True)
     )
@@ -99,9 +108,7 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
         options = tuple(option for option in options if option[0] != "password_file")
     return Endpoint(
         scheme=scheme,
-        host=fill(parts.hostname or "")
-        if "$" not in (parts.hostname or "")
-        else fill(_raw_host(parts.netloc)),
+        host=host,
         port=port,
         user=fill(parts.username or ""),
         password=password,
@@ -126,6 +133,7 @@ def mask_secrets(text: str, endpoints: tuple[Endpoint, ...]) -> str:
     return re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", text)
 
 
-def _raw_host(netloc: str) -> str:
-    # urlsplit lower-cases the host, which would spoil the name of a variable.
-    return netloc.rpartition("@")[2].rpartition(":")[0] or netloc.rpartition("@")[2]
+def _raw_place(netloc: str) -> tuple[str, str]:
+    place = netloc.rpartition("@")[2]
+    host, colon, port = place.rpartition(":")
+    return (host, port) if colon else (place, "")
