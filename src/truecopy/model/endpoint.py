@@ -87,9 +87,8 @@ def parse_endpoint(url: str, environment: Mapping[str, str] | None = None) -> En
         return fill_variables(unquote(text), environment, "a URL")
 
     try:
-        if (
-            "$" in parts.netloc.rpartition("@")[2]
-        ):  # urlsplit lowers a host, and wants digits for a port
+        # urlsplit makes a host lower case, and wants digits for a port.
+        if "$" in parts.netloc.rpartition("@")[2]:
             raw_host, raw_port = _raw_place(parts.netloc)
             host, port = fill(raw_host), int(fill(raw_port)) if raw_port else None
         else:
