@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Answer:
     headers: dict[str, str]
     text: str
 
+    cookies: dict[str, str] = field(default_factory=dict)
+
     @property
     def document(self) -> Any:
         return json.loads(self.text)
@@ -48,16 +51,24 @@ class Caller:
         document: object = None,
         **headers: str,
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         body = None
         if document is not None:
-            body, given["Content-Type"] = json.dumps(document).encode(), "application/json"
+            body, given["Content-Type"] = json.dumps(document), "application/json"
+        return self.send(method, path, body, given)
+
+    def send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request(method, path, body, given)
+            connection.request(method, path, body.encode() if body else None, headers)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read().decode())
+            cookies = SimpleCookie()
+            for name, value in answer.getheaders():
+                if name.lower() == "set-cookie":
+                    cookies.load(value)
+            texts = {name: one.value for name, one in cookies.items()}
+            return Answer(answer.status, found, answer.read().decode(), texts)
         finally:
             connection.close()
 
