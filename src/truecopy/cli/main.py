@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
+from truecopy import telemetry
 from truecopy.cli.cache import cache
 from truecopy.cli.changelog import changelog_app
 from truecopy.cli.check import check
@@ -88,11 +89,15 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    context: typer.Context,
+    _: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     """Move data between databases, keep it moving, and prove that every row arrived."""
+    command = context.invoked_subcommand
+    if command != "serve":  # which traces each request
+        context.with_resource(telemetry.span(f"truecopy {command}"))
 
 
 def main() -> None:

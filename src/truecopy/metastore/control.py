@@ -37,6 +37,7 @@ task = Table(
     Column("progress_at", BigInteger, nullable=False),
     Column("made_by", String(64), nullable=False),
     Column("made_at", BigInteger, nullable=False),
+    Column("trace", String(55), nullable=False, server_default=""),
 )
 run = Table(
     "task_run",
@@ -56,6 +57,7 @@ run = Table(
     Column("exit_code", Integer),
     Column("message", Text, nullable=False),
     Column("result", _LONG, nullable=False),
+    Column("trace", String(55), nullable=False, server_default=""),
     Index("task_run_task", "task", "task_kind", "ended_at"),
     sqlite_autoincrement=True,
 )
@@ -105,6 +107,7 @@ event = Table(
     Column("message", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Index("event_task", "task", "id"),
+    Index("event_at", "at"),
     sqlite_autoincrement=True,
 )
 audit = Table(
@@ -118,6 +121,7 @@ audit = Table(
     Column("action", String(40), nullable=False),
     Column("subject", Text, nullable=False),
     Column("outcome", Text, nullable=False),
+    Index("audit_at", "at"),
     sqlite_autoincrement=True,
 )
 token = Table(

@@ -14,6 +14,7 @@ from truecopy.metastore.control import item as _item
 from truecopy.metastore.control import now
 from truecopy.metastore.control import run as _run
 from truecopy.metastore.database import open_metastore
+from truecopy.telemetry import traceparent
 
 ASKED, UNDER_WAY, ENDED = "asked", "running", "ended"
 ITEMS_KEPT = 10_000
@@ -30,6 +31,7 @@ class Run:
         host, pid, process_began: Which process it is; a pid is used again, its time of beginning is not.
         exit_code: None while it runs, and where nobody saw it end.
         result: The document that it printed, without its rows, which are items.
+        trace: The span that it was asked for in; empty without one.
     """
 
     id: int
@@ -47,6 +49,7 @@ class Run:
     exit_code: int | None
     message: str
     result: Mapping[str, Any] = field(repr=False)
+    trace: str = ""
 
     @property
     def state(self) -> str:
@@ -84,7 +87,7 @@ class TaskRuns:
     def ask(self, task: str, task_kind: str, kind: str, who: str) -> int:
         """Asks for a run, which the task's keeper begins; its number."""
         with self._engine.begin() as connection:
-            return new_run(connection, task, task_kind, kind, who)
+            return new_run(connection, task, task_kind, kind, who, traceparent())
 
     def ask_stop(self, number: int) -> None:
         with self._engine.begin() as connection:
@@ -170,10 +173,12 @@ class TaskRuns:
 # What the keeper of a task says, in transactions that its lease holds together
 
 
-def new_run(connection: Connection, task: str, task_kind: str, kind: str, who: str) -> int:
+def new_run(
+    connection: Connection, task: str, task_kind: str, kind: str, who: str, trace: str = ""
+) -> int:
     """A run that has not begun."""
     values = {"task": task, "task_kind": task_kind, "kind": kind, "asked_by": who}
-    values |= {"host": "", "process_began": "", "message": "", "result": "{}"}
+    values |= {"host": "", "process_began": "", "message": "", "result": "{}", "trace": trace}
     empty = {"stop_asked": False, "pid": 0, "started_at": 0, "ended_at": 0}
     made = connection.execute(insert(_run).values(asked_at=now(), **values, **empty))
     assert made.inserted_primary_key is not None

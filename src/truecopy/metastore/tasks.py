@@ -15,6 +15,7 @@ from truecopy.metastore.control import sample as _sample
 from truecopy.metastore.control import task as _task
 from truecopy.metastore.database import open_metastore
 from truecopy.model.errors import UsageError
+from truecopy.telemetry import traceparent
 
 TASK, SUITE = "task", "suite"
 """Kinds: a task file, and a suite of queries."""
@@ -38,6 +39,7 @@ class TaskLine:
         wanted: `running` or `stopped`.
         state: What its keeper said last, with a `message`.
         progress: What the run said last, and when.
+        trace: The span that its start was asked for in; empty without one.
     """
 
     name: str
@@ -53,6 +55,7 @@ class TaskLine:
     progress_at: int = 0
     made_by: str = ""
     made_at: int = 0
+    trace: str = ""
 
     @property
     def lease(self) -> str:
@@ -111,7 +114,7 @@ class Tasks:
         """Says whether a task is to run."""
         mine = update(_task).where(_task.c.name == name, _task.c.kind == kind)
         with self._engine.begin() as connection:
-            connection.execute(mine.values(wanted=wanted))
+            connection.execute(mine.values(wanted=wanted, trace=traceparent()))
 
     def remove(self, name: str, kind: str = TASK) -> bool:
         with self._engine.begin() as connection:

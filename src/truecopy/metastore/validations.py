@@ -106,6 +106,7 @@ _error = Table(
     Column("asked_at", BigInteger),
     Column("released_at", Text),
     Index("validation_error_row", "task", "identity"),
+    Index("validation_error_status", "task", "status", "id"),
     sqlite_autoincrement=True,
 )
 

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 
+from truecopy import telemetry
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.server import admin, events, suites, tasks
 from truecopy.server.control import Control, NotFound, NotNow, NotReady
@@ -61,6 +62,10 @@ def make_app(settings: ServerSettings) -> FastAPI:
     app.add_exception_handler(TruecopyError, _ours)
     app.add_exception_handler(SQLAlchemyError, _no_metastore)
     app.add_middleware(Guard, settings=settings)
+    if tracer := telemetry.tracer():
+        from truecopy.server.tracing import Traced
+
+        app.add_middleware(Traced, tracer=tracer)
     return app
 
 

@@ -35,7 +35,7 @@ def log_to(stream: TextIO = sys.stderr) -> None:
     """Has the server's log written."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    for name in ("truecopy.server", "uvicorn.error"):
+    for name in ("truecopy.server", "truecopy.telemetry", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)

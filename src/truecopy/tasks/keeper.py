@@ -21,6 +21,7 @@ from types import FrameType
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
+from truecopy import telemetry
 from truecopy.metastore.events import RUN as RUN_EVENT
 from truecopy.metastore.events import STATE as STATE_EVENT
 from truecopy.metastore.events import note_event
@@ -203,7 +204,7 @@ class Keeper:
             if run.stop_asked:
                 self._write(partial(end_run, run=run, outcome=Outcome(None, "taken back")))
             elif run.kind not in ALONE or not (lasting or self._find(ALONE)):
-                self._begin(line, run.kind, run.id)
+                self._begin(line, run.kind, run.id, run.trace)
         if line.kind == "task":
             self._keep_up(line, bool(alone or lasting))
 
@@ -211,23 +212,23 @@ class Keeper:
         """Starts the lasting command, or starts it again."""
         if line.wanted == RUNNING:
             if not busy and time.monotonic() >= self._again_at:
-                self._begin(line, line.command, None)
+                self._begin(line, line.command, None, line.trace)
                 self._say(line, RUNNING, "")
         elif not busy and self._state not in (STOPPED, FAILED):
             self._say(line, STOPPED, "")
 
-    def _begin(self, line: TaskLine, kind: str, number: int | None) -> None:
+    def _begin(self, line: TaskLine, kind: str, number: int | None, trace: str) -> None:
         """Writes a run down before its process begins: whoever comes after a kill must find it."""
         begun: list[int] = [number] if number is not None else []
 
         def prepare(connection: Connection) -> None:
             if number is None:
-                begun.append(new_run(connection, line.name, line.kind, kind, KEEPER))
+                begun.append(new_run(connection, line.name, line.kind, kind, KEEPER, trace))
 
         self._write(prepare)
         files = Files.of(line.name, begun[0])
         commands.remove_old_files(line.name)
-        process = self._spawn(line, kind, files)
+        process = self._spawn(line, kind, files, trace)
         identity = ProcessId.of(process.pid)
         at = identity.machine, identity.pid, identity.began
         run = Run(begun[0], line.name, line.kind, kind, "", 0, False, *at, 1, 0, None, "", {})
@@ -235,11 +236,15 @@ class Keeper:
         self._write(lambda connection: begin_run(connection, run.id, *at))
         self._tell(line, f"{kind} begins", run=run.id)
 
-    def _spawn(self, line: TaskLine, kind: str, files: Files) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, line: TaskLine, kind: str, files: Files, trace: str
+    ) -> subprocess.Popen[bytes]:
         file = commands.write_task_file(line.kind, line.name, line.text)
         environment = {**os.environ, "TRUECOPY_PROGRESS": str(files.progress)}
         if line.master:
             environment["TRUECOPY_MASTER"] = line.master
+        if trace:
+            environment[telemetry.PARENT] = trace
         with files.out.open("wb") as out, files.log.open("wb") as log:
             return subprocess.Popen(
                 [*self._program, *commands.arguments(kind, file)],

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from truecopy import telemetry
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Creates, Introspects, Session
 from truecopy.metastore.definitions import choose_metastore
@@ -100,6 +101,10 @@ class Transfer:
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
+        with telemetry.span("run", task=self._settings.task):
+            return self._run(snapshot_only, until_caught_up)
+
+    def _run(self, snapshot_only: bool, until_caught_up: bool) -> RunReport:
         begun = time.monotonic()
         with connect(self._source) as source:
             # Not held open: a file must be free when workers write to it.
@@ -130,15 +135,16 @@ class Transfer:
                     replication = self.replication(plans, line)
                     replication.connections = lambda: steering.gate.limits.connections
                     steering.enter(REPLAY)
-                    self._replicate(spark, replication, steering, watch, once=True)
-                    self._finish_tables(source, plans, line)
+                    with telemetry.span(REPLAY, task=self._settings.task):
+                        self._replicate(spark, replication, steering, watch, once=True)
+                        self._finish_tables(source, plans, line)
                     watch.expect_shapes()
                     replication.replaying = False
                     steering.enter(REPLICATE)
                     if until_caught_up:
                         watch.look()
                     else:
-                        with watch.beside():
+                        with watch.beside(), telemetry.span(REPLICATE, task=self._settings.task):
                             self._replicate(spark, replication, steering, watch, once=False)
                     state, applied = REPLICATE, replication.applied
         return RunReport(
@@ -210,7 +216,7 @@ class Transfer:
         line: TaskLine,
         steering: Steering,
     ) -> None:
-        with explained():
+        with telemetry.span(SNAPSHOT, task=self._settings.task), explained():
             for copied in self.copying(plans, line).copy(spark, source, steering):
                 self._seconds += copied.seconds
                 self._verify_seconds += copied.verify_seconds
@@ -268,7 +274,8 @@ class Transfer:
             self._applied.reached = end
             return
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, explained():
-            apply = steering.held(watch.observed(replication.apply), replication.applied)
+            traced = telemetry.apart("batch", replication.apply, task=self._settings.task)
+            apply = steering.held(watch.observed(traced), replication.applied)
             writer = apply_each(spark, self._request, str(start), replication.columns, apply)
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()

@@ -17,6 +17,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import Chunk
+from truecopy.telemetry import span
 from truecopy.verify import runner
 from truecopy.verify.buckets import compare_by_buckets
 from truecopy.verify.certificate import issue_certificate
@@ -68,6 +69,7 @@ class Silence:
         """Nothing."""
 
 
+@span("verify")
 def verify(
     source: str | Endpoint,
     target: str | Endpoint,

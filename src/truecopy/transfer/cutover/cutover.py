@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
 
+from truecopy import telemetry
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Introspects, Session, SetsSequences
 from truecopy.model.endpoint import Endpoint, parse_endpoint
@@ -88,6 +89,7 @@ class Cutover:
         self._notes: list[str] = []
         self._began = time.monotonic()
         self._following: Following | None = None
+        self._traced = telemetry.Steps(task=settings.task)
 
     def __enter__(self) -> Cutover:
         return self
@@ -98,6 +100,10 @@ class Cutover:
 
     def run(self, *, rehearse: bool = False) -> CutoverReport:
         """Cuts over, or does everything but that; an earlier cutover that was killed is undone or finished first."""
+        with telemetry.span(self._command, task=self._settings.task), self._traced:
+            return self._run(rehearse)
+
+    def _run(self, rehearse: bool) -> CutoverReport:
         self._open()
         left = self._steps.find()
         if left is not None and left.name == state.SWITCHED:
@@ -111,6 +117,7 @@ class Cutover:
         if left is not None and left.name in state.LOCKED:
             self._undo(left)
         self._prepare(rehearse)
+        self._traced.enter("catching-up")
         self._follow()
         try:
             self._catch_up()
@@ -278,6 +285,7 @@ class Cutover:
 
     def _switch(self) -> CutoverReport:
         self._steps.switch(self._line.epoch, self._facts.plain())
+        self._traced.enter(state.SWITCHING)
         try:
             self._let_in()
         except TruecopyError as error:
@@ -418,6 +426,7 @@ class Cutover:
 
     def _enter(self, name: str) -> None:
         self._steps.enter(name, self._line.epoch, self._facts.plain())
+        self._traced.enter(name)
         self._said(f"{self._settings.task}: {name} ({self._downtime.seconds:.2f} s)")
 
     def _tell(self, name: str, reason: str = "") -> None:

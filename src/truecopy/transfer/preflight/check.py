@@ -12,6 +12,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.model.finding import Finding, Level, Subject
 from truecopy.spark import is_local
+from truecopy.telemetry import span
 from truecopy.transfer.preflight import (
     columns,
     guarantee,
@@ -61,6 +62,7 @@ _ORDER = list(Subject)
 _WORST_FIRST = list(Level)
 
 
+@span("check")
 def preflight(settings: Settings) -> Report:
     """Looks at both ends of a task, and changes neither."""
     begun = time.monotonic()
@@ -97,6 +99,7 @@ def preflight(settings: Settings) -> Report:
     )
 
 
+@span("check")
 def before_a_run(settings: Settings) -> list[Finding]:
     """What would make a run fail, or lose rows, as far as that is found without reading large tables.
 

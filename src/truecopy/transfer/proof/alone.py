@@ -25,6 +25,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Key
 from truecopy.spark import session as spark_session
+from truecopy.telemetry import span
 from truecopy.transfer.ledger import SNAPSHOT
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.behind import Behind
@@ -90,6 +91,7 @@ class Pair:
         return len(self.plans) == 1 and is_looked_up(self.plans[0])
 
 
+@span("verify")
 def verify_task(
     settings: Settings,
     verifiers: Collection[str] = (),
