@@ -21,6 +21,7 @@ from truecopy.cli.cutover import cutover, switch_back
 from truecopy.cli.delete import delete
 from truecopy.cli.demo import demo
 from truecopy.cli.pause import pause, resume, throttle
+from truecopy.cli.progress import AS_JSON, say
 from truecopy.cli.queries import queries_app
 from truecopy.cli.run import run
 from truecopy.cli.serve import serve_app
@@ -135,7 +136,11 @@ def _run() -> int:
 
 
 def _fail(message: str, code: int, hint: str = "") -> int:
-    typer.echo(f"truecopy: {_masked(message)}{hint}", err=True)
+    said = f"{_masked(message)}{hint}"
+    if AS_JSON:
+        say(said, "error", exit_code=code)
+    else:
+        typer.echo(f"truecopy: {said}", err=True)
     return code
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,16 +12,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from truecopy.model.logline import log_line
 from truecopy.verify.compare import ChunkResult
 from truecopy.verify.matching import Comparison
 from truecopy.verify.verification import Listener, Silence
 
-ERRORS = Console(stderr=True, highlight=False)
+AS_JSON = os.environ.get("TRUECOPY_LOG") == "json"
+"""Whether programs read what is said beside the result."""
+ERRORS = Console(stderr=True, highlight=False, force_terminal=False if AS_JSON else None)
 
 
-def say(message: str) -> None:
-    """One line beside the result."""
-    ERRORS.print(message, soft_wrap=True, markup=False)
+def say(message: str, level: str = "info", console: Console = ERRORS, **fields: object) -> None:
+    """One line beside the result; programs get `fields` as well."""
+    if AS_JSON:
+        sys.stderr.write(log_line(time.time(), level, message, **fields) + "\n")
+        sys.stderr.flush()
+    else:
+        console.print(message, soft_wrap=True, markup=False)
 
 
 @contextmanager

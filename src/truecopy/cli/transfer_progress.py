@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
+
+from truecopy.cli.progress import say
 
 if TYPE_CHECKING:
     from truecopy.transfer.progress import Progress as TransferProgress
@@ -86,7 +88,7 @@ class _Lines:
         self._said_at, self._last = time.monotonic(), (*state, *counts)
         waits = f" (waits: {progress.waits})" if progress.waits else ""
         line = f"{progress.phase}: {progress_line(progress)}{waits}"
-        self._console.print(line, soft_wrap=True, markup=False)
+        say(line, console=self._console, **_told(progress))
 
 
 class _File:
@@ -105,6 +107,11 @@ class _File:
         whole = self._path.with_suffix(".new")
         whole.write_text(json.dumps(progress.plain(), ensure_ascii=False), encoding="utf-8")
         whole.replace(self._path)
+
+
+def _told(progress: TransferProgress) -> dict[str, Any]:
+    """Of all tables together."""
+    return {name: value for name, value in progress.plain().items() if name != "tables"}
 
 
 def _done(progress: TransferProgress) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import sys
-from datetime import UTC, datetime
 from typing import TextIO
 
 import uvicorn
 
+from truecopy.model.logline import log_line
 from truecopy.server.app import make_app
 from truecopy.server.settings import ServerSettings
 
-_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
-"""Of a URL in a message of somebody else's."""
 _FIELDS = ("task", "method", "path", "status", "ms", "who", "address", "action")
 
 
@@ -23,12 +19,10 @@ class JsonLines(logging.Formatter):
     """A line of the log as a document. Traces go there and nowhere else."""
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"at": at, "level": record.levelname.lower(), "message": record.getMessage()}
-        line |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
+        fields = {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
         if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return _PASSWORD.sub(r"\1***@", json.dumps(line, ensure_ascii=False))
+            fields["trace"] = self.formatException(record.exc_info)
+        return log_line(record.created, record.levelname.lower(), record.getMessage(), **fields)
 
 
 def log_to(stream: TextIO = sys.stderr) -> None:

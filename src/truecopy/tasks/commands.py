@@ -145,10 +145,20 @@ def _certificates(result: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
 def _last_line(path: Path) -> str:
     with suppress(OSError):
         lines = path.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines()
-        told = [line.strip() for line in lines if line.strip()]
+        told = [_said(line) for line in lines if line.strip()]
         ours = [line for line in told if line.startswith("truecopy: ")]
         return ((ours or told or [""])[-1]).removeprefix("truecopy: ")
     return ""
+
+
+def _said(line: str) -> str:
+    """A line as it is where people read it (see `TRUECOPY_LOG`)."""
+    with suppress(ValueError):
+        document = json.loads(line)
+        if isinstance(document, dict) and "message" in document:
+            word = "truecopy: " if document.get("level") == "error" else ""
+            return f"{word}{document['message']}"
+    return line.strip()
 
 
 def _how(code: int | None) -> str:
