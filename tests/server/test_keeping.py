@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from tests.program import PROGRAM, truecopy
 from tests.server.support import SHOP, Caller, count, make_shop, serving, wait_until
 from tests.transfer.test_webhook import receiver
 from truecopy.metastore import database
+from truecopy.metastore.control import event, now
+from truecopy.metastore.events import Events
 from truecopy.metastore.leases import Leases
 from truecopy.metastore.task_runs import Run, TaskRuns
 from truecopy.metastore.tasks import FAILED, RUNNING, STOPPED, TaskLine, Tasks
@@ -248,6 +251,16 @@ def test_a_real_task_outlives_the_program_that_served_it(tmp_path: Path) -> None
         assert ask("GET", "/api/tasks/shop/samples").document
         run = ask("GET", "/api/tasks/shop/runs?kind=run").document[0]
         assert "snapshot" in ask("GET", f"/api/runs/{run['id']}/log").document["text"]
+
+
+def test_a_server_removes_events_that_are_too_old() -> None:
+    with database.open_metastore().begin() as connection:
+        old = {"at": now() - 2 * 86_400_000_000, "task": "shop", "kind": "state"}
+        connection.execute(insert(event).values(message="old", detail="{}", **old))
+    Events().tell("shop", "state", "new")
+    with serving(events_days=1.0) as ask:
+        wait_until(lambda: len(ask("GET", "/api/events").document) == 1)
+        assert ask("GET", "/api/events").document[0]["message"] == "new"
 
 
 @contextmanager

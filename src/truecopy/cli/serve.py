@@ -60,6 +60,16 @@ def serve(
     ] = None,
     metastore: _Metastore = None,
     rate: Annotated[float, typer.Option(min=1, help="Requests per second of one address.")] = 50.0,
+    keep_events: Annotated[
+        float,
+        typer.Option(min=0, metavar="DAYS", help="For how long events are kept; 0: for ever."),
+    ] = 90,
+    keep_audit: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="DAYS", help="For how long the audit log is kept; 0: for ever."
+        ),
+    ] = 365,
 ) -> None:
     """Serve the API by which tasks are made, started, watched and cut over.
 
@@ -89,6 +99,8 @@ def serve(
         key=tls_key,
         rate=rate,
         burst=max(int(rate * 6), 50),
+        events_days=keep_events,
+        audit_days=keep_audit,
         master=master,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from truecopy.metastore.control import audit as _audit
 from truecopy.metastore.control import event as _event
@@ -15,6 +15,8 @@ from truecopy.metastore.control import now
 from truecopy.metastore.database import open_metastore
 
 STATE, RUN, ASKED = "state", "run", "asked"
+_DAY = 86_400 * 1_000_000
+_AT_A_TIME = 1000
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,24 @@ class Events:
             wanted = wanted.where(_audit.c.id < before)
         with self._engine.connect() as connection:
             return [Audited(**row) for row in connection.execute(wanted).mappings()]
+
+    def prune(self, events_days: float, audit_days: float) -> int:
+        """Removes what is older than so many days, 0 for never; how many went.
+
+        A few at a time: nobody who writes has to wait for long.
+        """
+        gone = 0
+        for table, days in ((_event, events_days), (_audit, audit_days)):
+            limit = now() - int(days * _DAY)
+            old = select(table.c.id).where(table.c.at < limit).limit(_AT_A_TIME)
+            while days:
+                with self._engine.begin() as connection:
+                    ids = connection.execute(old).scalars().all()
+                    connection.execute(delete(table).where(table.c.id.in_(ids)))
+                gone += len(ids)
+                if len(ids) < _AT_A_TIME:
+                    break
+        return gone
 
     def _events(self, wanted: Select[Any]) -> list[Event]:
         with self._engine.connect() as connection:

@@ -72,7 +72,9 @@ def make_app(settings: ServerSettings) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: ServerSettings = app.state.settings
-    supervisor = Supervisor(settings.program, settings.lease_seconds)
+    supervisor = Supervisor(
+        settings.program, settings.lease_seconds, settings.events_days, settings.audit_days
+    )
     thread = threading.Thread(target=supervisor.watch, name="supervisor", daemon=True)
     thread.start()
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from truecopy.model.errors import UsageError
 from truecopy.tasks.keeper import LEASE_SECONDS
+from truecopy.tasks.supervisor import AUDIT_DAYS, EVENTS_DAYS
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
@@ -26,6 +27,7 @@ class ServerSettings:
         streams: How many event streams at once.
         program: What the commands of tasks are of; None: this program.
         lease_seconds: For how long a keeper that is gone is waited for.
+        events_days, audit_days: For how long events and the audit log are kept; 0 for ever.
     """
 
     host: str = "127.0.0.1"
@@ -40,6 +42,8 @@ class ServerSettings:
     streams: int = 100
     program: Sequence[str] | None = None
     lease_seconds: float = LEASE_SECONDS
+    events_days: float = EVENTS_DAYS
+    audit_days: float = AUDIT_DAYS
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):

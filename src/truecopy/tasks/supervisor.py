@@ -11,13 +11,16 @@ from collections.abc import Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from truecopy.metastore.events import Events
 from truecopy.metastore.leases import LeaseLine, Leases
 from truecopy.metastore.task_runs import TaskRuns
 from truecopy.metastore.tasks import RUNNING, Tasks
 from truecopy.tasks.keeper import LEASE_SECONDS, start_keeper
 from truecopy.tasks.processes import ProcessId
 
+EVENTS_DAYS, AUDIT_DAYS = 90.0, 365.0
 _TURN_SECONDS = 1.0
+_PRUNE_SECONDS = 3600.0
 _GRACE_SECONDS = 60.0
 """A keeper that was started takes its time to take the lease."""
 
@@ -34,14 +37,21 @@ class Supervisor:
     Args:
         program: What the commands of tasks are of.
         lease_seconds: For how long keepers hold their leases.
+        events_days, audit_days: For how long events and the audit log are kept; 0 for ever.
     """
 
     def __init__(
-        self, program: Sequence[str] | None = None, lease_seconds: float = LEASE_SECONDS
+        self,
+        program: Sequence[str] | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        events_days: float = EVENTS_DAYS,
+        audit_days: float = AUDIT_DAYS,
     ) -> None:
         self._program = program
         self._seconds = lease_seconds
+        self._days = events_days, audit_days
         self._tasks, self._runs, self._leases = Tasks(), TaskRuns(), Leases()
+        self._events, self._pruned_at = Events(), float("-inf")
         self._started: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
         self._end = threading.Event()
 
@@ -50,6 +60,7 @@ class Supervisor:
         while not self._end.is_set():
             try:
                 self.look()
+                self._prune()
             except SQLAlchemyError as error:
                 _log.warning("the metastore cannot be used: %s", type(error).__name__)
             # Two supervisors that started together do not stay in step.
@@ -71,6 +82,11 @@ class Supervisor:
                 process = start_keeper(line.name, line.kind, self._program, self._seconds)
                 self._started[line.lease] = process, time.monotonic()
         self._reap()
+
+    def _prune(self) -> None:
+        if time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
+            self._pruned_at = time.monotonic()
+            self._events.prune(*self._days)
 
     def _is_kept(self, lease: LeaseLine | None) -> bool:
         if lease is None or lease.seconds_left <= 0:
