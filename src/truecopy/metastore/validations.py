@@ -417,19 +417,17 @@ class Validations:
             wanted = wanted.where(_error.c.id.in_(ids))
         with self._engine.connect().execution_options(yield_per=1000) as connection:
             for row in connection.execute(wanted.order_by(_error.c.id)).mappings():
-                yield ErrorRow(
-                    row["id"],
-                    row["name"],
-                    row["table_name"],
-                    row["status"],
-                    row["kind"],
-                    json.loads(row["row_key"]),
-                    json.loads(row["columns"]),
-                    json.loads(row["source"]),
-                    json.loads(row["target"]),
-                    row["first_failed_at"],
-                    row["last_failed_at"],
-                )
+                yield _error_row(row)
+
+    def error_page(
+        self, tasks: Sequence[str], statuses: Sequence[str], offset: int, limit: int
+    ) -> list[ErrorRow]:
+        """Some of those of several tasks, in the order of their numbers."""
+        c = _error.c
+        wanted = select(_error).where(c.task.in_(tasks), c.status.in_(statuses))
+        wanted = wanted.order_by(c.id).offset(offset).limit(limit)
+        with self._engine.connect() as connection:
+            return [_error_row(row) for row in connection.execute(wanted).mappings()]
 
     def error_counts(self, task: str) -> dict[str, int]:
         wanted = _of(select(_error.c.status, func.count()), task).group_by(_error.c.status)
@@ -554,6 +552,22 @@ def _note(connection: Connection, task: str, found: Found) -> None:
                 **values,
             )
         )
+
+
+def _error_row(row: RowMapping) -> ErrorRow:
+    return ErrorRow(
+        row["id"],
+        row["name"],
+        row["table_name"],
+        row["status"],
+        row["kind"],
+        json.loads(row["row_key"]),
+        json.loads(row["columns"]),
+        json.loads(row["source"]),
+        json.loads(row["target"]),
+        row["first_failed_at"],
+        row["last_failed_at"],
+    )
 
 
 def _standing(row: RowMapping) -> Standing:

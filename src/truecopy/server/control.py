@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -157,20 +158,12 @@ class Control:
 
     def errors(self, name: str, statuses: Sequence[str], offset: int, limit: int) -> models.Errors:
         """A page of rows that are wrong on the target."""
-        legs = validation_legs(self._task(name))
-        counts = dict.fromkeys(STATUSES, 0)
-        shown: list[models.ErrorModel] = []
-        skip = offset
+        legs = [leg.task for leg in validation_legs(self._task(name))]
+        counts = Counter(dict.fromkeys(STATUSES, 0))
         for leg in legs:
-            for status, count in self.validations.error_counts(leg.task).items():
-                counts[status] += count
-            for error in self.validations.errors(leg.task, statuses or STATUSES):
-                if skip:
-                    skip -= 1
-                elif len(shown) < limit:
-                    shown.append(models.ErrorModel(**plain_error(error)))
-                else:
-                    break
+            counts.update(self.validations.error_counts(leg))
+        found = self.validations.error_page(legs, statuses or STATUSES, offset, limit)
+        shown = [models.ErrorModel(**plain_error(one)) for one in found]
         return models.Errors(counts=counts, offset=offset, errors=shown)
 
     def settle(self, name: str, how: str, chosen: models.Chosen, who: str) -> int:
