@@ -1,4 +1,4 @@
-"""The application: the API, its errors in one form, and what begins and ends with the server."""
+"""The application: the API and the pages, errors in one form, and what begins and ends with the server."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import cast
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from truecopy import telemetry
 from truecopy.model.errors import TruecopyError, UsageError
-from truecopy.server import admin, events, suites, tasks
+from truecopy.server import admin, events, pages, suites, tasks
 from truecopy.server.control import Control, NotFound, NotNow, NotReady
 from truecopy.server.guard import Guard
 from truecopy.server.identity import Doorkeeper
 from truecopy.server.models import Problem
+from truecopy.server.pages.refusals import refuse, wants_page
 from truecopy.server.settings import ServerSettings
 from truecopy.tasks.problems import TaskFileError
 from truecopy.tasks.supervisor import Supervisor
@@ -55,6 +56,8 @@ def make_app(settings: ServerSettings) -> FastAPI:
     app.state.doorkeeper = Doorkeeper(settings)
     for router in (tasks.router, suites.router, events.router, admin.router):
         app.include_router(router)
+    for page in pages.ROUTERS:
+        app.include_router(page, include_in_schema=False)
     app.add_exception_handler(HTTPException, _http_error)
     for code in (404, 405):  # where there is no such route
         app.add_exception_handler(code, _http_error)
@@ -84,12 +87,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         thread.join(10)
 
 
-def _answer(request: Request, status: int, error: str, problems: list[str]) -> JSONResponse:
+def _answer(request: Request, status: int, error: str, problems: list[str]) -> Response:
     request.state.outcome = f"{status} {error}"
+    if wants_page(request):
+        return refuse(request, status, error, problems)
     return JSONResponse({"error": error, "problems": problems}, status)
 
 
-def _http_error(request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> Response:
     # Also those of the router, which are not of this class and are made the same way.
     found = cast(HTTPException, error)
     answer = _answer(request, found.status_code, str(found.detail), [])
@@ -97,14 +102,14 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-def _malformed(request: Request, error: Exception) -> JSONResponse:
+def _malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # Without what was given: it may be a token.
     problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
     return _answer(request, 422, "the request is not of the form described", problems)
 
 
-def _ours(request: Request, error: Exception) -> JSONResponse:
+def _ours(request: Request, error: Exception) -> Response:
     problems = list(error.problems) if isinstance(error, NotReady | TaskFileError) else []
     if isinstance(error, NotFound):
         status = 404
@@ -115,6 +120,6 @@ def _ours(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, status, " ".join(str(error).split()), problems)
 
 
-def _no_metastore(request: Request, error: Exception) -> JSONResponse:
+def _no_metastore(request: Request, error: Exception) -> Response:
     said = f"the metastore cannot be used now ({type(error).__name__})"
     return _answer(request, 503, said, [])

@@ -20,6 +20,8 @@ from truecopy.verify.page import VERDICTS, count, duration
 _SAID = "truecopy_said"
 """The cookie that carries what came of a change to the page after it."""
 _LONGEST = 1500
+_HEADERS = {"Referrer-Policy": "same-origin"}
+"""Under a stricter one browsers do not say from which site a form comes, and the guard wants to know."""
 
 
 def show(
@@ -40,6 +42,7 @@ def show(
             **context,
         ),
         code,
+        _HEADERS,
     )
     if said:
         answer.delete_cookie(_SAID)
