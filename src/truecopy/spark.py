@@ -31,6 +31,8 @@ _chosen_settings: dict[str, str] = {}
 _SHIPPED_AS = "truecopy_packages"
 # Spark brings these itself; the rest of what the package needs travels with the job.
 _NOT_SHIPPED = {"pyspark", "py4j"}
+_SHIPPED_EXTRAS = {"truecopy": ("mysql", "postgresql", "duckdb", "delta"), "psycopg": ("binary",)}
+"""What is there only if it was asked for, and then is needed by executors, too."""
 _OF_USAGE = {"UsageError", "IncomparableTypes"}
 
 
@@ -243,6 +245,7 @@ def _distributions(name: str, found: dict[str, Distribution]) -> dict[str, Distr
     for requirement in found[key].requires or ():
         match = re.match(r"[\w.-]+(\[[^\]]*\])?", requirement)
         wanted_by_extra = re.search(r"extra\s*==\s*['\"](\w+)", requirement)
-        if match and (not wanted_by_extra or wanted_by_extra[1] == "binary"):
+        extras = _SHIPPED_EXTRAS.get(key, ())
+        if match and (not wanted_by_extra or wanted_by_extra[1] in extras):
             _distributions(match[0].split("[")[0], found)
     return found

@@ -79,6 +79,23 @@ def test_a_missing_extra_is_named_in_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("mysql://u@h/shop", "mysql"),
+        ("postgresql://u@h/shop", "postgresql"),
+        ("duckdb:///shop.duckdb", "duckdb"),
+        ("lake:///tmp?format=delta", "duckdb"),
+    ],
+)
+def test_a_driver_is_an_extra(installed: Path, url: str, extra: str) -> None:
+    done = _tried(installed / "truecopy", "verify", url, url)
+    assert done.returncode == 2
+    assert f"pip install 'truecopy[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
 def test_the_server_is_an_extra(installed: Path) -> None:
     done = _tried(installed / "truecopy", "serve")
     assert done.returncode == 2

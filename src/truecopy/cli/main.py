@@ -40,6 +40,7 @@ from truecopy.cli.tasks import (
 from truecopy.cli.token import token_app
 from truecopy.cli.validate import validate_app
 from truecopy.cli.verify import verify
+from truecopy.extras import BROUGHT_BY, missing
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 
@@ -124,15 +125,23 @@ def _run() -> int:
         # The reader of the output went away; nothing is left to be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 3
+    except ModuleNotFoundError as error:
+        if error.name not in BROUGHT_BY:
+            return _fail_unexpected(error)
+        return _fail(f"this command {missing(error)}", 2)
     except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the trace for us
-        log = spark_settings.log_file()
-        with log.open("a", encoding="utf-8") as file:
-            file.write(_masked(traceback.format_exc()))
-        said = str(error).splitlines()[0] if str(error) else ""
-        return _fail(f"unexpected {type(error).__name__}: {said} (the trace is in {log})", 3)
+        return _fail_unexpected(error)
     if code == _INTERRUPTED:
         return _fail("interrupted; the same command goes on where this one stopped", 3)
     return int(code or 0)
+
+
+def _fail_unexpected(error: Exception) -> int:
+    log = spark_settings.log_file()
+    with log.open("a", encoding="utf-8") as file:
+        file.write(_masked(traceback.format_exc()))
+    said = str(error).splitlines()[0] if str(error) else ""
+    return _fail(f"unexpected {type(error).__name__}: {said} (the trace is in {log})", 3)
 
 
 def _fail(message: str, code: int, hint: str = "") -> int:

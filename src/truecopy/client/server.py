@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from truecopy.client.answer import Answer
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.position import Position
@@ -46,5 +47,6 @@ def open_server(endpoint: Endpoint, shard: str) -> AnsweringServer:
         raise UsageError(
             f"{endpoint.scheme}:// gives no tokens with its answers; known are {', '.join(sorted(known))}"
         )
-    opener = cast(Callable[[Endpoint, str], AnsweringServer], known[endpoint.scheme].load())
+    with needed_by(f"{endpoint.scheme}://"):
+        opener = cast(Callable[[Endpoint, str], AnsweringServer], known[endpoint.scheme].load())
     return opener(endpoint, shard)

@@ -22,11 +22,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from truecopy.engines.lake_ledger import APPEND, Step
-from truecopy.engines.lake_tables import LakeTable, make_durable, read_files_sql
+from truecopy.engines.lake_tables import DELTA_LOG, LakeTable, make_durable, read_files_sql
 from truecopy.model.errors import CannotFinish, UsageError
 
 GONE = "truecopy_gone"
-LOG = "_delta_log"
 _UNREADABLE = {"deletionVectors", "columnMapping"}
 
 
@@ -89,7 +88,7 @@ def publish(table: LakeTable, step: Step) -> None:
             elif step.staged:
                 _merge(table, delta, step, together)
             newest = f"{DeltaTable(table.folder).version():020d}.json"
-            make_durable(table.folder / LOG / newest, table.folder / LOG)
+            make_durable(table.folder / DELTA_LOG / newest, table.folder / DELTA_LOG)
     if step.staged:
         Path(step.staged).unlink(missing_ok=True)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from truecopy.engines import lake_delta, lake_log
-from truecopy.engines.lake_tables import DESCRIPTION, LakeTable, read_description
+from truecopy.engines import lake_log
+from truecopy.engines.lake_tables import DELTA_LOG, DESCRIPTION, LakeTable, read_description
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.sparksql.dialect import quote
@@ -52,6 +52,8 @@ class Files:
     def files(self) -> list[Path]:
         """Every file with rows in it that counts."""
         if self.format == _DELTA:
+            from truecopy.engines import lake_delta  # whose library not everybody needs
+
             return lake_delta.data_files(self.path)
         if self.described is not None:
             return lake_log.files(self.described)
@@ -175,6 +177,8 @@ def _read_delta(spark: SparkSession, files: Files) -> DataFrame:
     """The files that count, with the columns that the table has now."""
     from pyspark.sql.types import StructType
 
+    from truecopy.engines import lake_delta
+
     schema = StructType.fromJson(lake_delta.spark_schema(files.path))
     if not files.files:
         return spark.createDataFrame([], schema)
@@ -280,7 +284,7 @@ def _data_files(folder: Path) -> Iterator[Path]:
 
 
 def _format_in(folder: Path) -> str | None:
-    if (folder / lake_delta.LOG).is_dir():
+    if (folder / DELTA_LOG).is_dir():
         return _DELTA
     if (folder / DESCRIPTION).is_file():
         return _LOG

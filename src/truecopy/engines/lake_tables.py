@@ -25,6 +25,7 @@ OWN_FOLDER = "_truecopy"
 """Beside the tables: the ledger, locks, and files that are not published yet."""
 
 PARQUET, DELTA = "parquet", "delta"
+DELTA_LOG = "_delta_log"
 
 _AS_TEXT = ("TIME", "INTERVAL", "BIT", "HUGEINT", "UHUGEINT", "BIGNUM", "VARINT")
 _STORED = {

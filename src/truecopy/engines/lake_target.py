@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from truecopy.engines import duckdb_create, duckdb_load, lake_delta, lake_log, loading
+from truecopy.engines import duckdb_create, duckdb_load, lake_log, loading
 from truecopy.engines.duckdb import DuckDB
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, list_tables
@@ -64,7 +64,15 @@ class Format(Protocol):
     def current_sql(self, table: LakeTable) -> str: ...
 
 
-FORMATS: dict[str, Format] = {PARQUET: lake_log, DELTA: lake_delta}
+def _format(endpoint: Endpoint) -> Format:
+    name = endpoint.option("format")
+    if name == PARQUET:
+        return lake_log
+    if name == DELTA:
+        from truecopy.engines import lake_delta  # whose library not everybody needs
+
+        return lake_delta
+    raise UsageError(f"{endpoint}: tasks write lakes with format={PARQUET} or {DELTA}")
 
 
 @dataclass
@@ -89,10 +97,7 @@ class LakeTarget(DuckDB):
         self.dialect = DuckDBDialect()
         self.path = folder_of(endpoint)
         self.format_name = endpoint.option("format")
-        if self.format_name not in FORMATS:
-            known = " or ".join(FORMATS)
-            raise UsageError(f"{endpoint}: tasks write lakes with format={known}")
-        self._format = FORMATS[self.format_name]
+        self._format = _format(endpoint)
         self._ledger = LakeLedger(self.path)
         self._said: list[tuple[Statement, int]] = []
         self._shares: dict[str, _Share] = {}

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import cast
 
 from truecopy.engines.protocols import Session
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 
@@ -16,7 +17,8 @@ GROUP = "truecopy.engines"
 
 def connect(endpoint: Endpoint) -> Session:
     """Opens a session; errors are one line without secrets."""
-    return _engine(endpoint.scheme)(endpoint)
+    with needed_by(f"{endpoint.scheme}://"):
+        return _engine(endpoint.scheme)(endpoint)
 
 
 def schemes() -> list[str]:
@@ -27,12 +29,7 @@ def schemes() -> list[str]:
 def _engine(scheme: str) -> Callable[[Endpoint], Session]:
     for entry in entry_points(group=GROUP):
         if entry.name == scheme:
-            try:
-                return cast(Callable[[Endpoint], Session], entry.load())
-            except ImportError as error:
-                raise UsageError(
-                    f"the engine for {scheme}:// needs the Python package {error.name!r}: pip install {error.name}"
-                ) from error
+            return cast(Callable[[Endpoint], Session], entry.load())
     near = difflib.get_close_matches(scheme, schemes(), 1)
     hint = f"; did you mean {near[0]}://?" if near else ""
     raise UsageError(f"unknown scheme {scheme}://{hint} Known are {', '.join(schemes())}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from truecopy.extras import needed_by
 from truecopy.metastore.earlier_files import take_up
 from truecopy.metastore.migrating import migrate
 from truecopy.model.errors import CannotFinish, UsageError
@@ -48,8 +49,9 @@ def _chosen() -> str:
 @lru_cache
 def _opened(url: str, folder: Path | None = None) -> Engine:
     try:
-        engine = create_engine(url, pool_pre_ping=True)
-    except (ArgumentError, ImportError):
+        with needed_by("metastore: this URL"):
+            engine = create_engine(url, pool_pre_ping=True)
+    except ArgumentError:
         raise UsageError(
             "metastore: not a URL that SQLAlchemy can open here; write for example"
             " postgresql+psycopg://user:${PASSWORD}@host/state"

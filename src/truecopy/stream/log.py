@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import pyarrow as pa
 
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 
@@ -230,5 +231,6 @@ def open_log(endpoint: Endpoint, wanted: Wanted) -> ChangeLog:
         raise UsageError(
             f"{endpoint.scheme}:// has no change stream; known are {', '.join(sorted(known))}"
         )
-    opener = cast(Callable[[Endpoint, Wanted], ChangeLog], known[endpoint.scheme].load())
+    with needed_by(f"{endpoint.scheme}://"):
+        opener = cast(Callable[[Endpoint, Wanted], ChangeLog], known[endpoint.scheme].load())
     return opener(endpoint, wanted)

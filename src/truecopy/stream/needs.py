@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import cast
 
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.stream.log import GROUP, Level, Wanted, open_log
 from truecopy.stream.request import Request
@@ -60,6 +61,7 @@ def _needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
 def _look(endpoint: Endpoint) -> Callable[[Endpoint, Wanted], Needs] | None:
     for entry in entry_points(group=GROUP):
         if entry.name == endpoint.scheme:
-            found = getattr(import_module(entry.module), "needs", None)
+            with needed_by(f"{endpoint.scheme}://"):
+                found = getattr(import_module(entry.module), "needs", None)
             return cast(Callable[[Endpoint, Wanted], Needs] | None, found)
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import cast
 
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.stream.log import Wanted
 from truecopy.stream.request import Request
@@ -32,6 +33,7 @@ def remove_from(server: Endpoint, wanted: Wanted) -> bool:
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if server.scheme not in known:
         return False
-    remover = cast(Callable[[Endpoint, Wanted], None], known[server.scheme].load())
+    with needed_by(f"{server.scheme}://"):
+        remover = cast(Callable[[Endpoint, Wanted], None], known[server.scheme].load())
     remover(server, wanted)
     return True

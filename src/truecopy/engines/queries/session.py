@@ -18,6 +18,7 @@ from typing import Any, Self, cast
 
 from truecopy.engines.queries.failure import Kind, QueryFailed, failed
 from truecopy.engines.queries.texts import Texts
+from truecopy.extras import needed_by
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.shape import QueryColumn
@@ -247,16 +248,11 @@ def open_session(endpoint: Endpoint, scratch: str | None = None) -> QuerySession
         raise UsageError(
             f"{endpoint.scheme}:// runs no queries; known are {', '.join(sorted(found))}"
         )
-    try:
+    with needed_by(f"{endpoint.scheme}://"):
         engine = cast(
             "Callable[[Endpoint, str | None], QuerySession]", found[endpoint.scheme].load()
         )
         return engine(endpoint, scratch)  # which may import its client only now
-    except ImportError as error:
-        raise UsageError(
-            f"{endpoint.scheme}:// needs the Python package {error.name!r}:"
-            f" pip install 'truecopy[{endpoint.scheme}]'"
-        ) from error
 
 
 def blocks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
