@@ -34,7 +34,7 @@ demo: setup ## See it find a wrong row, in a minute, without a database server
 ##@ Develop
 
 .PHONY: servers
-servers: ## Install MariaDB, PostgreSQL, Redis and memcached for the tests, where they are missing
+servers: ## Install MariaDB, PostgreSQL, Redis, memcached and Chromium for the tests, where they are missing
 	@scripts/system-packages servers
 
 .PHONY: test
@@ -79,6 +79,7 @@ bench: setup servers ## Measure; prints a line per figure: name, value, goal, ok
 	$(BIN)/python -m bench.changelog
 	$(BIN)/python -m bench.cache
 	$(BIN)/python -m bench.validate
+	$(BIN)/python -m bench.server
 
 ##@ Publish
 
@@ -89,6 +90,10 @@ docs: setup ## Build the documentation into site/
 .PHONY: docs-serve
 docs-serve: setup ## Show the documentation while it is written
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+.PHONY: screenshots
+screenshots: setup servers ## Take the pictures of the server's pages anew, into docs/images/
+	$(BIN)/python -m tests.server.screenshots docs/images
 
 .PHONY: lock
 lock: setup ## Write requirements.lock again; LOCK_FLAGS=--upgrade for newer versions
