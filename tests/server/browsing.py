@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.server.support import Caller, wait_until
 
 PATIENCE = 180_000
 """Milliseconds to wait for what a slow machine does in its own time."""
@@ -22,7 +24,7 @@ throttle: {{rate: {rate}}}
 spark: {{master: "local[1]"}}
 verify:
   inline: false
-  continuous: {{validate-interval: 1s, row-error-delay: 1s, initial-delay: 1s}}
+  continuous: {{validate-interval: 2s, row-error-delay: 1s, initial-delay: 1s}}
 cutover: {{lock: none, reverse: false}}
 """
 
@@ -62,10 +64,24 @@ def do(file: Path, statement: str) -> list[tuple[object, ...]]:
         return connection.execute(statement).fetchall()
 
 
-def spoil_what_comes(folder: Path, key: int, name: str) -> None:
-    """From now on the target spoils a row whenever it is written."""
-    do(
-        folder / "target.db",
-        f"CREATE TRIGGER spoil AFTER INSERT ON goods WHEN NEW.id = {key}"
-        f" BEGIN UPDATE goods SET name = '{name}' WHERE id = {key}; END",
-    )
+def spoil_a_change(folder: Path, key: int, right: str, wrong: str, ask: Caller) -> None:
+    """A change of the source that arrives, and is spoiled on the target before validation looks at it.
+
+    Now and then validation is faster, and then has seen the row right: so it is tried again.
+    """
+
+    def arrived() -> bool:
+        return do(folder / "target.db", f"SELECT name FROM goods WHERE id = {key}") == [(right,)]
+
+    def found() -> bool:
+        return bool(ask("GET", "/api/tasks/shop/errors?status=new").document["counts"]["new"])
+
+    for attempt in range(20):
+        price = f"price = {attempt + 1}"
+        do(folder / "source.db", f"UPDATE goods SET name = '{right}', {price} WHERE id = {key}")
+        wait_until(arrived, 300)
+        do(folder / "target.db", f"UPDATE goods SET name = '{wrong}' WHERE id = {key}")
+        with suppress(AssertionError):
+            wait_until(found, 30)
+            return
+    raise AssertionError("validation saw the row right each time")

@@ -17,7 +17,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 from sqlalchemy import insert
 
-from tests.server.browsing import SHOP, chromium, do, make_goods, spoil_what_comes
+from tests.server.browsing import SHOP, chromium, do, make_goods, spoil_a_change
 from tests.server.support import Caller, serving, wait_until
 from truecopy.metastore.control import now, sample
 from truecopy.metastore.tasks import TASK, TaskLine, Tasks
@@ -131,12 +131,8 @@ def _begin_repair(page: Page) -> None:
 
 def _spoil(ask: Caller, shop: Path) -> None:
     """Errors for validation, and rows that only a verification finds."""
-    spoil_what_comes(shop, 12, "Lamp N0. 12, smalI")
-    do(shop / "source.db", "UPDATE goods SET name = 'Lamp No. 12, small' WHERE id = 12")
-    found = "/api/tasks/shop/errors?status=new"
-    wait_until(lambda: ask("GET", found).document["counts"]["new"], _SECONDS)
+    spoil_a_change(shop, 12, "Lamp No. 12, small", "Lamp N0. 12, smalI", ask)
     for statement in (
-        "DROP TRIGGER spoil",
         "UPDATE goods SET name = 'Lamp No.  700 ' WHERE id = 700",
         "UPDATE goods SET name = 'Lаmp No. 701' WHERE id = 701",  # noqa: RUF001 - that is what is wrong with it
         "UPDATE goods SET price = 17.05 WHERE id BETWEEN 1700 AND 1712",
