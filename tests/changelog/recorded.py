@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.servers import Database
+from truecopy.changelog.log import Log
+from truecopy.changelog.opening import CHANGES
 from truecopy.changelog.reading import read_log
 from truecopy.changelog.record import Listener, Recording, RecordReport
 from truecopy.changelog.store import Store
+from truecopy.changelog.table_log import TableRecording
+from truecopy.changelog.table_store import TableStore
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken
 from truecopy.stream.follow import Following
@@ -27,17 +32,25 @@ if TYPE_CHECKING:
 Event = tuple[Any, ...]
 
 
-def record(request: Request, folder: Path) -> RecordReport:
-    """Up to what is committed now."""
-    return Recording(request, folder, interval=0).run("current")
+def record(request: Request, place: Path | str) -> RecordReport:
+    """Up to what is committed now, into a folder or the tables of a database."""
+    return _recording(request, place, 0, None).run("current")
+
+
+def _recording(
+    request: Request, place: Path | str, interval: float, listener: Listener | None
+) -> Recording | TableRecording:
+    if isinstance(place, Path):
+        return Recording(request, place, interval=interval, listener=listener)
+    return TableRecording(request, place, interval=interval, listener=listener)
 
 
 @contextmanager
 def recording(
-    request: Request, folder: Path, interval: float = 0.1, listener: Listener | None = None
+    request: Request, place: Path | str, interval: float = 0.1, listener: Listener | None = None
 ) -> Iterator[None]:
     """Writes until the block ends, and then everything that was committed in it."""
-    work = Recording(request, folder, interval=interval, listener=listener)
+    work = _recording(request, place, interval, listener)
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -57,13 +70,33 @@ def recording(
         work.stop()
         thread.join()
     assert not failures, failures
-    record(request, folder)
+    record(request, place)
 
 
-def wait_until_ready(folder: Path) -> None:
-    wait_until((folder / "_truecopy" / "log.db").exists)
-    with Store.open(folder) as store:
-        wait_until(lambda: bool(store.bases()) and store.bases()[-1].ready is not None)
+def wait_until_ready(place: Path | str) -> None:
+    wait_until(lambda: is_begun(place))
+    with log_of(place) as log:
+        wait_until(lambda: bool(log.bases()) and log.bases()[-1].ready is not None)
+
+
+def is_begun(place: Path | str) -> bool:
+    if isinstance(place, Path):
+        return (place / "_truecopy" / "log.db").exists()
+    try:
+        TableStore.open(parse_endpoint(place), CHANGES)
+    except UsageError:
+        return False
+    return True
+
+
+@contextmanager
+def log_of(place: Path | str) -> Iterator[Log]:
+    """The log, with its files as its writer left them."""
+    if isinstance(place, str):
+        yield TableStore.open(parse_endpoint(place), CHANGES)
+        return
+    with Store.open(place) as store:
+        yield store
 
 
 def wait_until(is_done: Callable[[], bool], seconds: float = 120) -> None:

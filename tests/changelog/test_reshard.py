@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.changelog.recorded import recording, wait_until, wait_until_ready
+from tests.changelog.recorded import log_of, recording, wait_until, wait_until_ready
+from tests.changelog.test_log import in_duckdb
+from tests.changelog.test_table_log import asked
 from tests.servers import Database, MariaDB, Server
 from tests.stream.resharding import KeyspaceOnServers, Writers
 from truecopy.changelog.follow import Copy
 from truecopy.changelog.reading import read_log
 from truecopy.changelog.restore import restore
-from truecopy.changelog.store import Store
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
@@ -82,35 +83,55 @@ def stand(
         return str(stream.current().token()), bank.rows()
 
 
-def restored(log: Path, token: str, path: Path) -> dict[int, int]:
+def restored(log: Path | str, token: str, path: Path) -> dict[int, int]:
     path.touch()
     restore(log, "account", token, f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:
         return dict(connection.execute("SELECT id, n FROM account").fetchall())
 
 
+def current(log: Path | str) -> dict[int, int]:
+    """As the log's view has it."""
+    if isinstance(log, Path):
+        rows = [
+            (int(key), int(n)) for key, n in in_duckdb(log, "SELECT id, n FROM account_current")
+        ]
+    else:
+        found = asked(log, "SELECT id, n FROM truecopy_changes_account_current")
+        rows = [(int(row["id"]), int(row["n"])) for row in found]
+    assert len(rows) == len(dict(rows)), "a row is there twice"
+    return dict(rows)
+
+
+@pytest.mark.parametrize("kept_in", ["folder", pytest.param("database", marks=pytest.mark.slow)])
 @pytest.mark.timeout(600)
 def test_a_log_through_reshards(
-    spark: SparkSession, bank: KeyspaceOnServers, tmp_path: Path
+    spark: SparkSession,
+    bank: KeyspaceOnServers,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kept_in: str,
 ) -> None:
-    log = tmp_path / "log"
-    request = Request(str(bank.file), wait=0.1)
+    log: Path | str = tmp_path / "log"
+    if kept_in == "database":
+        log = request.getfixturevalue("postgres_db").url
+    wanted = Request(str(bank.file), wait=0.1)
     points = []
-    with Writers(bank, pause=0.02) as writers, recording(request, log):
+    with Writers(bank, pause=0.02) as writers, recording(wanted, log):
         writers.wait_for(50)
         wait_until_ready(log)
         with writers.stopped():
             committed_before = set(writers.committed)
         writers.wait_for(80)
-        points.append(stand(bank, writers, request))
+        points.append(stand(bank, writers, wanted))
         reshard(bank, writers, ("-40", "40-80", "80-"))
-        points.append(stand(bank, writers, request))
+        points.append(stand(bank, writers, wanted))
         reshard(bank, writers, ("-",))
-        with Store.open(log) as store:
-            wait_until(lambda: set(store.end_of(store.last).marks) == {"-"})
+        with log_of(log) as found:
+            wait_until(lambda: set(found.end_of(found.last).marks) == {"-"})
         writers.wait_for(80)
         writers.stop()
-        points.append(stand(bank, writers, request))
+        points.append(stand(bank, writers, wanted))
         between = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
         time.sleep(5)
     events = read_log(spark, log).where("`table` = 'account'").collect()
@@ -127,6 +148,7 @@ def test_a_log_through_reshards(
         assert restored(log, token, tmp_path / f"{number}.db") == rows
     assert restored(log, between, tmp_path / "time.db") == points[-1][1]
     assert restored(log, "current", tmp_path / "now.db") == points[-1][1]
+    assert current(log) == points[-1][1]
 
 
 @pytest.mark.timeout(600)

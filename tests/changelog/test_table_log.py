@@ -157,6 +157,9 @@ def test_what_a_log_in_a_database_cannot_do(
     assert TableRecording(wanted, postgres_db.url, start="current").run("current").rows_copied == 0
     mariadb_db.execute("INSERT INTO item VALUES (1, 'one')")
     assert TableRecording(wanted, postgres_db.url).run("current").events == 1
+    assert postgres_db.execute("SELECT id, name FROM truecopy_changes_item_history") == [(1, "one")]
+    ((current,),) = postgres_db.execute("SELECT to_regclass('truecopy_changes_item_current')")
+    assert current is None
     (tmp_path / "x.db").touch()
     with pytest.raises(UsageError, match="begun without a base"):
         restore(postgres_db.url, "item", "current", f"sqlite:///{tmp_path / 'x.db'}")

@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 
 from truecopy.changelog.events import EVENT_SCHEMA
 from truecopy.changelog.facts import EventFile, files_by_folder
+from truecopy.changelog.folder_views import write_views
 from truecopy.changelog.retention import FilesOfBase, RowsOfBase, move_base
 from truecopy.changelog.store import BASE, CHANGES, OWN, Store
 from truecopy.changelog.table_store import TableStore
-from truecopy.changelog.views import write_views
+from truecopy.changelog.table_views import show
 from truecopy.engines.lake_tables import make_durable
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
@@ -88,6 +89,7 @@ def leave_past(
     count = len(store.files())
     with explained():
         removed = move_base(store, spark, before, RowsOfBase(store))
+    show(store)  # what stands in the way, the writer says
     return CompactReport(count, len(store.files()), removed)
 
 

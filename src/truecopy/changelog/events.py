@@ -34,6 +34,9 @@ EVENT_SCHEMA = pa.schema(
 """The columns of the stream, with `batch`, the log's own number that orders events of different batches, and `era`, the
 number of the shard's time of serving; `table` is a folder's name."""
 
+READ_SCHEMA = pa.schema([*EVENT_SCHEMA, ("table", pa.string()), ("day", pa.date32())])
+"""What readers get: with the names of the folders that an event is in."""
+
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
 """What a worker gathers before it writes."""
 
@@ -89,7 +92,7 @@ class Gathered:
             changes, self._writing.batch, self._writing.eras, self._writing.databases
         )
         self._waiting, self._rows, self._bytes = [], 0, 0
-        events = events.append_column("day", _days(events))
+        events = events.append_column("day", days_of(events))
         for table in pc.unique(events.column("table")).to_pylist():
             of_table = events.filter(pc.equal(events.column("table"), table))
             for day in pc.unique(of_table.column("day")).to_pylist():
@@ -132,7 +135,7 @@ def as_events(
 def file_of(events: pa.Table, name: str, table: str, batch: int) -> EventFile:
     """What is noted of some events of one table and batch."""
     left_out = pc.max(pc.list_value_length(events.column("unchanged"))).as_py() or 0
-    day = pc.max(_days(events)).as_py()
+    day = pc.max(days_of(events)).as_py()
     return EventFile(
         name,
         table,
@@ -147,7 +150,8 @@ def file_of(events: pa.Table, name: str, table: str, batch: int) -> EventFile:
     )
 
 
-def _days(events: pa.Table) -> pa.ChunkedArray:
+def days_of(events: pa.Table) -> pa.ChunkedArray:
+    """The day of each event's commit, in UTC."""
     return pc.cast(events.column("committed_at"), pa.date32())
 
 
@@ -162,8 +166,7 @@ def read_files(spark: SparkSession, changes: Path, paths: Sequence[Path]) -> Dat
     """The events of some files, with `table` and `day` from the names of their folders below `changes`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    whole = pa.schema([*EVENT_SCHEMA, ("table", pa.string()), ("day", pa.date32())])
-    schema = from_arrow_schema(whole)
+    schema = from_arrow_schema(READ_SCHEMA)
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("basePath", str(changes))

@@ -35,6 +35,20 @@ class EventFile:
     schema_ids: tuple[str, ...]
     staged: str = ""
 
+    @property
+    def trait(self) -> Trait:
+        return Trait(self.table, self.schema_ids, self.left_out, self.truncates > 0)
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What readers have to know of some events before they can read them; see `EventFile`."""
+
+    table: str
+    schema_ids: tuple[str, ...]
+    left_out: bool
+    is_emptied: bool
+
 
 @dataclass(frozen=True)
 class Base:

@@ -13,10 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from truecopy.changelog.eras import Era
-from truecopy.changelog.facts import Base, BaseChunk, BaseTable, EventFile, bare_name
+from truecopy.changelog.facts import Base, BaseChunk, BaseTable, EventFile, Trait, bare_name
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.offset import Offset
 
+UNSHOWN = "unshown"
+"""The word for the first batch with something in it that the views of readers do not know yet."""
 _LOG = "log VARCHAR(64) NOT NULL"
 _TABLE = "table_name VARCHAR(190) NOT NULL"
 CREATE_LEDGER = (
@@ -93,6 +95,14 @@ class Ledger:
                 *(value, self._log, name),
             )
 
+    def words(self, prefix: str) -> dict[str, str]:
+        """Those whose names begin alike, by the rest of the name."""
+        rows = self._all(
+            "SELECT name, value FROM truecopy_log_word WHERE log = ? AND name LIKE ?",
+            *(self._log, f"{prefix}%"),
+        )
+        return {str(name).removeprefix(prefix): str(value) for name, value in rows}
+
     def forget(self, name: str) -> None:
         with self.transaction():
             self._run("DELETE FROM truecopy_log_word WHERE log = ? AND name = ?", self._log, name)
@@ -136,8 +146,18 @@ class Ledger:
         found: dict[str, str] = json.loads(self.word("reached") or "{}")
         return found
 
-    def commit(self, end: Offset, files: Sequence[EventFile], eras: Sequence[Era]) -> None:
-        """The commit of a batch; one without events only moves the end of the last one."""
+    def commit(
+        self,
+        end: Offset,
+        files: Sequence[EventFile],
+        eras: Sequence[Era],
+        *,
+        is_news: bool = False,
+    ) -> None:
+        """The commit of a batch; one without events only moves the end of the last one.
+
+        `is_news` says that the views of readers have to be made anew for it.
+        """
         with self.transaction():
             reached = {**self.reached(), **{n: m.position for n, m in end.marks.items()}}
             self.say("reached", json.dumps(reached))
@@ -151,9 +171,18 @@ class Ledger:
                 return
             self._add_batch(last + 1, end, sum(file.rows for file in files))
             self.add_files(files)
+            if is_news and self.word(UNSHOWN) is None:
+                self.say(UNSHOWN, str(last + 1))
             # A batch has one definition of each table: it spans no change of it.
             for table, schema_id in {f.table: one for f in files for one in f.schema_ids}.items():
                 self.say(f"definition {table}", schema_id)
+
+    def note_shown(self, batch: int) -> None:
+        """The views of readers know everything up to a batch."""
+        with self.transaction():
+            first = self.word(UNSHOWN)
+            if first is not None and int(first) <= batch:
+                self.forget(UNSHOWN)
 
     def latest(self, table: str) -> str | None:
         """The definition of the table's last event."""
@@ -193,6 +222,18 @@ class Ledger:
             *(self._log, after, *values),
         )
         return [_event_file(row) for row in rows]
+
+    def traits(self) -> set[Trait]:
+        """Those of all events."""
+        rows = self._all(
+            "SELECT DISTINCT table_name, schema_ids, left_out, CASE WHEN truncates > 0 THEN 1 ELSE 0 END"
+            " FROM truecopy_log_file WHERE log = ?",
+            self._log,
+        )
+        return {
+            Trait(table, tuple(json.loads(ids)), bool(int(left_out)), bool(int(emptied)))
+            for table, ids, left_out, emptied in rows
+        }
 
     def add_files(self, files: Sequence[EventFile]) -> None:
         """Inside a transaction."""

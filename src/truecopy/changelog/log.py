@@ -38,7 +38,11 @@ class Log(Ledger, ABC):
 
     @abstractmethod
     def marks(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
-        """The events of some files without their rows."""
+        """The events of some files, perhaps without their rows."""
+
+    @abstractmethod
+    def frame(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
+        """The events of some files, whole."""
 
     @abstractmethod
     def keep(self, definition: Definition) -> None:

@@ -7,6 +7,7 @@ read and not committed is read again.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +24,12 @@ from truecopy.changelog.base import (
 )
 from truecopy.changelog.eras import Era, current, first_eras, next_eras
 from truecopy.changelog.events import WritingEvents
-from truecopy.changelog.facts import EventFile
+from truecopy.changelog.facts import EventFile, Trait
+from truecopy.changelog.folder_views import write_views
 from truecopy.changelog.gaps import new_definitions, note_gap
 from truecopy.changelog.log import Log
 from truecopy.changelog.stepping import CURRENT, NEVER, Steps, databases, identity, now
 from truecopy.changelog.store import BASE, Store
-from truecopy.changelog.views import write_views
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import Definition
 from truecopy.model.errors import CannotFinish, UsageError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SEEN_SECONDS = 2.0
+_SHOW_AGAIN_SECONDS = 60.0
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Batch:
         eras: The number of each shard's era.
         begun: Eras that begin after it.
         known: The last definition of each table that the log knows.
+        shown: What the views of readers know.
         server: One of the source's, which tells how tables are declared.
     """
 
@@ -81,7 +84,12 @@ class Batch:
     begun: Sequence[Era]
     databases: dict[str, str]
     known: dict[str, Definition]
+    shown: frozenset[Trait]
     server: str
+
+    def is_news(self, files: Sequence[EventFile]) -> bool:
+        """Whether views have to be made anew to read these."""
+        return bool(self.begun) or not {file.trait for file in files} <= self.shown
 
 
 class Keeps(Protocol):
@@ -108,8 +116,8 @@ class Keeps(Protocol):
         """Writes the events, their definitions and gaps, and notes them; gives what was noted and what to say."""
         ...
 
-    def show(self) -> None:
-        """Tells readers what tables and definitions there are by now."""
+    def show(self) -> str | None:
+        """Tells readers what tables and definitions there are by now; gives what to say where it cannot."""
         ...
 
 
@@ -209,12 +217,13 @@ class FolderKeeper:
             self._store.keep(definition)
             before = batch.known.get(table)
             said.append(note_gap(self._store, batch.server, table, before, definition))
-        self._store.commit(batch.after, files, batch.begun)
+        self._store.commit(batch.after, files, batch.begun, is_news=batch.is_news(files))
         self._store.publish()
         return files, [line for line in said if line]
 
-    def show(self) -> None:
+    def show(self) -> str | None:
         write_views(self._store)
+        return None
 
 
 class Run:
@@ -240,6 +249,8 @@ class Run:
         self._steps = Steps(stream, request, interval, self._commit, is_stopping, self._see)
         self._events = self._copied = 0
         self._seen_at = 0.0
+        self._show_again_at = math.inf
+        self._unable = set[str]()
 
     def go(self, until: str, start: str = "") -> RecordReport:
         """To the end asked for; a log that begins at a point of its own (`start`) has no base."""
@@ -247,9 +258,13 @@ class Run:
         limit = self._stream.current() if until == CURRENT else None
         self._begin(start)
         self._known = self._last_definitions()
-        self._shown = {file.table for file in self._log.files()}
+        self._shown = self._log.traits()
         bases = self._log.bases()
-        if not bases or bases[-1].ready is not None or self._catch_up_with_copy():
+        self._base = bases[-1].number if bases else None
+        is_ready = not bases or bases[-1].ready is not None
+        if is_ready:
+            self._show()  # a run that was ended after its last commit has not
+        if is_ready or self._catch_up_with_copy():
             self._steps.go(self._log.end_of(self._log.last), limit)
         token = self._log.end_of(self._log.last).token()
         return RecordReport(self._events, self._copied, str(token))
@@ -285,7 +300,7 @@ class Run:
         if not self._steps.go(self._log.end_of(self._log.last), end):
             return False
         self._log.set_ready(base.number, self._log.last, ready_at)
-        self._keeps.show()
+        self._show()
         return True
 
     def _copy(self, base: int) -> None:
@@ -324,21 +339,38 @@ class Run:
             begun,
             databases(self._request),
             self._known,
+            frozenset(self._shown),
             self._request.keyspace().serving[0].servers[0],
         )
         files, said = self._keeps.commit(self._spark, batch)
         for line in said:
             self._listener.said(line)
-        new = list(new_definitions(files, self._known))
-        for table, schema_id in new:
+        for table, schema_id in list(new_definitions(files, self._known)):
             self._known[table] = self._log.definition(schema_id)
-        tables = {file.table for file in files}
-        if new or begun or not tables <= self._shown:
-            self._shown |= tables
-            self._keeps.show()
+        is_moved = self._is_base_moved()
+        if is_moved or batch.is_news(files) or time.monotonic() > self._show_again_at:
+            self._shown |= {file.trait for file in files}
+            self._show()
         events = sum(file.rows for file in files)
         self._events += events
         self._listener.recorded(events)
+
+    def _is_base_moved(self) -> bool:
+        """Whether another process has done it, and made views that know only what is left."""
+        bases = self._log.bases()
+        before, self._base = self._base, bases[-1].number if bases else None
+        if self._base == before:
+            return False
+        self._shown = self._log.traits()
+        return True
+
+    def _show(self) -> None:
+        """What stands in the way is said once; it is tried again after a while."""
+        why = self._keeps.show()
+        self._show_again_at = math.inf if why is None else time.monotonic() + _SHOW_AGAIN_SECONDS
+        if why is not None and why not in self._unable:
+            self._unable.add(why)
+            self._listener.said(why)
 
     def _see(self, at: int) -> None:
         """The log is read to its end as it was then: a time before that is a point of it, though nothing happened."""

@@ -146,6 +146,9 @@ class Store(Log):
         return [FilePiece(str(self.folder / BASE / chunk.name)) for chunk in chunks]
 
     def marks(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
+        return self.frame(spark, files)
+
+    def frame(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
         return read_files(spark, self.folder / CHANGES, [self.path(file) for file in files])
 
     def publish(self) -> None:

@@ -22,6 +22,7 @@ from truecopy.changelog.record import Batch, Listener, RecordReport, Run, open_s
 from truecopy.changelog.stepping import NEVER
 from truecopy.changelog.table_rows import Held
 from truecopy.changelog.table_store import TURN, TableStore, keep_definition
+from truecopy.changelog.table_views import show
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.metastore.definitions import Definitions
@@ -88,7 +89,8 @@ class WritingRows:
                     self._note(events, noted)
                 files = list(noted.values())
                 said = list(self._keep_definitions(lines, ledger, files))
-                ledger.commit(self.batch.after, files, self.batch.begun)
+                is_news = self.batch.is_news(files)
+                ledger.commit(self.batch.after, files, self.batch.begun, is_news=is_news)
         yield files, said
 
     def _advance(self, lines: Lines) -> bool:
@@ -164,8 +166,8 @@ class TableKeeper:
         # The attempt that did it was lost with what it said.
         return self._store.files(after=batch.number - 1), []
 
-    def show(self) -> None:
-        """Nothing: the tables are what readers look at."""
+    def show(self) -> str | None:
+        return show(self._store)
 
 
 class TableRecording:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import duckdb
 import pyarrow as pa
 
+from truecopy.changelog.events import days_of
 from truecopy.changelog.facts import BaseChunk
 from truecopy.changelog.loading import RowTarget
 from truecopy.changelog.pieces import Piece
@@ -188,16 +189,26 @@ MARKS = pa.schema(
 
 
 @dataclass(frozen=True)
-class ReadingMarks:
-    """What executors need to read pieces by their numbers; plain values."""
+class ReadingEvents:
+    """What executors need to read columns of pieces by their numbers; plain values."""
 
     pieces: Sequence[Piece]
+    schema: pa.Schema
 
     def batches(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
             for number in some.column("id").to_pylist():
-                for table in self.pieces[number].read(MARKS.names):
-                    yield from table.select(MARKS.names).cast(MARKS).to_batches()
+                for table in self.pieces[number].read(self.schema.names):
+                    yield from self._whole(table).cast(self.schema).to_batches()
+
+    def _whole(self, events: pa.Table) -> pa.Table:
+        """With what a table does not keep."""
+        if "day" in self.schema.names:
+            events = events.append_column("day", days_of(events))
+        lacking = [one for one in self.schema if one.name not in events.column_names]
+        for one in lacking:
+            events = events.append_column(one.name, pa.nulls(events.num_rows, one.type))
+        return events.select(self.schema.names)
 
 
 def _equals(session: Any, words: Mapping[str, object]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from truecopy.changelog.events import READ_SCHEMA
 from truecopy.changelog.facts import EventFile
 from truecopy.changelog.ledger import CREATE_LEDGER
 from truecopy.changelog.loading import find_or_make, row_target
@@ -23,8 +24,9 @@ from truecopy.changelog.table_rows import (
     EventRows,
     Held,
     Place,
-    ReadingMarks,
+    ReadingEvents,
 )
+from truecopy.changelog.view_names import CURRENT, HISTORY, view_names
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.model.change import Definition
@@ -33,6 +35,7 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.table import Column, Table, TableName
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGES, BASE_ROWS, DEFINITIONS = "truecopy_changes", "truecopy_changes_base", "truecopy_definition"
@@ -89,6 +92,11 @@ class TableStore(Log):
     def place(self) -> str:
         return f"{self.endpoint} ({self.log})"
 
+    @property
+    def views(self) -> str | None:
+        (stem,) = view_names(self.log, ["TABLE"]).values()
+        return f"{stem}_{CURRENT}, {stem}_{HISTORY}"
+
     @cached_property
     def events(self) -> Held:
         return self._held(_EVENTS, EVENT_PLACES)
@@ -124,11 +132,19 @@ class TableStore(Log):
         return [BaseRows(self.rows, self.log, base, chunk) for chunk in chunks]
 
     def marks(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
+        return self._frame(spark, files, MARKS)
+
+    def frame(self, spark: SparkSession, files: Sequence[EventFile]) -> DataFrame:
+        return self._frame(spark, files, READ_SCHEMA)
+
+    def _frame(
+        self, spark: SparkSession, files: Sequence[EventFile], schema: pa.Schema
+    ) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         pieces = self.event_pieces(files)
         numbers = spark.range(0, len(pieces), 1, max(len(pieces), 1))
-        return numbers.mapInArrow(ReadingMarks(pieces).batches, from_arrow_schema(MARKS))
+        return numbers.mapInArrow(ReadingEvents(pieces, schema).batches, from_arrow_schema(schema))
 
     def keep(self, definition: Definition) -> None:
         with self.transaction():
