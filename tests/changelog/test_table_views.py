@@ -6,10 +6,12 @@ import random
 import re
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 
 from tests.changelog.test_log import Place
@@ -17,11 +19,24 @@ from tests.changelog.test_table_log import HOSTILE, asked, target_url
 from tests.program import truecopy as program
 from tests.servers import Database
 from truecopy.changelog.compact import leave_past
+from truecopy.changelog.eras import Era
+from truecopy.changelog.events import READ_SCHEMA, file_of
+from truecopy.changelog.facts import Base, BaseChunk, BaseTable
 from truecopy.changelog.reading import read_log
 from truecopy.changelog.record import Listener
 from truecopy.changelog.table_log import TableRecording
+from truecopy.changelog.table_rows import Held
+from truecopy.changelog.table_store import TableStore
+from truecopy.changelog.table_views import show
 from truecopy.changelog.view_names import view_names
+from truecopy.engines import pool
+from truecopy.engines.lines import transaction
+from truecopy.engines.protocols import RunsQueries
+from truecopy.model.change import Definition
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.table import Column
+from truecopy.model.types import Integer, Text
+from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
@@ -253,6 +268,137 @@ def test_a_reader_who_takes_his_time(
     record("current")
     assert postgres_db.execute(current) == [(1, 1), (2, 2)]
     assert postgres_db.execute(history) == [(3,)]
+
+
+HARD = "\0 and \\u0000 and \\\0"
+LONG = "k" * 1500
+"""Servers may compare only the first thousand bytes of a text when they sort."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shards_that_took_over(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
+    """Of a log that is written here line by line: two shards, of which the first is followed by a third."""
+    endpoint = parse_endpoint(target_url(engine, request, tmp_path))
+    store = TableStore.make(endpoint, "by_hand")
+    shown = HARD.replace("\0", "␀") if engine in ("postgres_db", "sqlite") else HARD
+    old = definition("id", "a", "b")
+    new = definition("b", "id", "c")
+    for one in (old, new):
+        store.keep(one)
+    store.begin("nowhere", Offset({}), [Era(1, "-80", 0), Era(2, "80-", 0)], 0)
+    chunk = BaseChunk(0, "t", 0, "[null, null]", 6, "")
+    tables = [BaseTable(era, "t", old.schema_id, "mariadb", None) for era in (1, 2)]
+    store.move_base(1, Base(7, 0, 0, 0), tables, [chunk])
+    load(
+        store,
+        store.rows,
+        [
+            Line(1, "moved", ("moved", "1", "x")),
+            Line(1, "stays", ("stays", "1", HARD)),
+            Line(1, "gone", ("gone", "1", "x")),
+            Line(2, "emptied", ("emptied", "1", "x")),
+            Line(1, f"{LONG}1", (f"{LONG}1", "1", None)),
+            Line(1, f"{LONG}2", (f"{LONG}2", "2", None)),
+        ],
+        old,
+        base=7,
+        table="t",
+        chunk=0,
+    )
+    assert show(store) is None
+    assert sorted(current_of(store, "id")) == sorted(
+        ["moved", "stays", "gone", "emptied", f"{LONG}1", f"{LONG}2"]
+    )
+    era = Era(3, "-80", 2, frozenset({1}))
+    first = [
+        Line(1, "moved", ("moved", "2", None), unchanged=(2,)),
+        Line(2, None, None, kind="truncate"),
+        Line(2, "later", ("later", "5", "y")),
+    ]
+    commit(store, first, old, [era])
+    assert "emptied" in current_of(store, "id"), "not before the views know of it"
+    assert show(store) is None
+    assert current_of(store, "id", "a", "b") == {
+        "moved": ("2", "x"),
+        "stays": ("1", shown),
+        "gone": ("1", "x"),
+        "later": ("5", "y"),
+        f"{LONG}1": ("1", None),
+        f"{LONG}2": ("2", None),
+    }
+    second = [
+        Line(3, "moved", ("z", "moved", None)),
+        Line(3, "gone", None, kind="delete"),
+        Line(2, "later", (None, "later", "8"), unchanged=(0,)),
+    ]
+    commit(store, second, new, [])
+    assert show(store) is None
+    assert current_of(store, "id", "b", "c") == {
+        "moved": ("z", None),
+        "stays": (shown, None),
+        "later": ("y", "8"),
+        f"{LONG}1": (None, None),
+        f"{LONG}2": (None, None),
+    }
+
+
+@dataclass(frozen=True)
+class Line:
+    era: int
+    key: str | None
+    after: tuple[str | None, ...] | None
+    unchanged: tuple[int, ...] | None = None
+    kind: str = "update"
+
+
+def definition(*names: str) -> Definition:
+    types = {"a": Integer(), "c": Integer()}
+    columns = tuple(Column(name, types.get(name, Text()), "text") for name in names)
+    return Definition("t", columns, ("id",))
+
+
+def load(
+    store: TableStore, held: Held, lines: list[Line], of: Definition, **words: object
+) -> pa.Table:
+    """Lines as events of one transaction of the next batch, or as rows."""
+    plain = [
+        {
+            "shard": f"shard {line.era}",
+            "era": line.era,
+            "batch": store.last + 1,
+            "commit_order": 1,
+            "seq": at,
+            "kind": line.kind,
+            "table": "t",
+            "key": None if line.key is None else [line.key],
+            "after": line.after,
+            "unchanged": line.unchanged,
+            "schema_id": of.schema_id,
+        }
+        for at, line in enumerate(lines)
+    ]
+    rows = pa.Table.from_pylist(plain, READ_SCHEMA)
+    with pool.lease(store.endpoint) as session:
+        target: Any = session
+        with transaction(target):
+            target.load(held.relation, held.texts(rows, log=store.log, **words))
+    return rows
+
+
+def commit(store: TableStore, lines: list[Line], of: Definition, eras: list[Era]) -> None:
+    rows = load(store, store.events, lines, of)
+    number = store.last + 1
+    file = file_of(rows, f"{number}", "t", number)
+    store.commit(Offset({}), [file], eras, is_news=True)
+
+
+def current_of(store: TableStore, *names: str) -> dict[str | None, tuple[str | None, ...]]:
+    query = f"SELECT {', '.join(names)} FROM truecopy_by__hand_t_current"
+    with pool.lease(store.endpoint) as session:
+        rows = cast(RunsQueries, session).query(query).to_pylist()
+    found = [tuple(map(as_text, row.values())) for row in rows]
+    assert len({row[0] for row in found}) == len(found), "a row is there twice"
+    return {row[0]: row[1:] for row in found}
 
 
 def test_names() -> None:

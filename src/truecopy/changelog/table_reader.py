@@ -51,6 +51,14 @@ def _nothing(_: str) -> str:
     return ""
 
 
+def _without_nul(text: str) -> str:
+    r"""JSON whose NULs show as ␀, for engines that have no text with one.
+
+    Backslashes are written otherwise first, so that one before `u0000` is no longer taken for an escape.
+    """
+    return rf"replace(replace({text}, '\\', '\u005c'), '\u0000', '␀')"
+
+
 # MySQL, MariaDB, TiDB
 
 
@@ -81,9 +89,7 @@ _MYSQL = TableReader(
 
 
 def _jsonb(text: str) -> str:
-    r"""It has no text with a NUL, which JSON writes as \u0000 after an even number of backslashes: shown as ␀."""
-    shown = rf"regexp_replace({text}, '(?<!\\)((\\\\)*)\\u0000', '\1␀', 'g')"
-    return rf"CAST(CASE WHEN strpos({text}, '\u0000') > 0 THEN {shown} ELSE {text} END AS jsonb)"
+    return f"CAST({_without_nul(text)} AS jsonb)"
 
 
 _POSTGRESQL = TableReader(
@@ -127,12 +133,12 @@ _SQLITE = TableReader(
     Reader(
         double_quoted,
         _sqlite_element,
-        _sqlite_element,
+        lambda key, place: _sqlite_element(_without_nul(key), place),
         "EXISTS (SELECT 1 FROM json_each({}) WHERE value = {})".format,
         str,
         _sqlite_number,
     ),
-    _as_it_is,
+    lambda of: _without_nul(f"{of}.after_row"),
     _nothing,
     (_ANEW,),
 )
