@@ -111,6 +111,15 @@ _error = Table(
 )
 
 
+_SUMS = (
+    *(func.coalesce(func.sum(_pending.c[f"{kind}_rows"]), 0) for kind in _KINDS),
+    func.coalesce(func.sum(_pending.c.error_rows), 0),
+    func.coalesce(func.sum(_pending.c.size), 0),
+    func.min(_pending.c.due_at),
+)
+"""What is pending, in numbers; see `_summed`."""
+
+
 class TakenOver(CannotFinish):
     """Another process validates the task by now."""
 
@@ -253,6 +262,33 @@ class Validations:
             row = connection.execute(_of(select(_validation), task)).mappings().first()
         return _standing(row) if row else None
 
+    def all(self) -> list[tuple[Standing, Pending, dict[str, int], dict[str, Stage]]]:
+        """Every validation, with what is pending, errors by status, and its tables; in a few statements."""
+        with self._engine.connect() as connection:
+            ask = connection.execute
+            ordered = select(_validation).order_by(_validation.c.task)
+            standings = [_standing(row) for row in ask(ordered).mappings()]
+            sums = ask(select(_pending.c.task, *_SUMS).group_by(_pending.c.task))
+            pending = {task: _summed(row) for task, *row in sums}
+            counted = select(_error.c.task, _error.c.status, func.count())
+            errors = {
+                (task, status): int(count)
+                for task, status, count in ask(counted.group_by(_error.c.task, _error.c.status))
+            }
+            stages: dict[str, dict[str, Stage]] = {}
+            for row in ask(select(_table).order_by(_table.c.name)):
+                stages.setdefault(row.task, {})[row.name] = Stage(row.name, row.stage, row.message)
+        nothing = _summed((0,) * (len(_SUMS) - 1) + (None,))
+        return [
+            (
+                one,
+                pending.get(one.task, nothing),
+                {status: errors.get((one.task, status), 0) for status in STATUSES},
+                stages.get(one.task, {}),
+            )
+            for one in standings
+        ]
+
     def claim(self, task: str, mode: str, position: Mapping[str, tuple[str, int]]) -> Standing:
         """Takes a validation over, or begins it at a position; from then on it runs."""
         with self._engine.begin() as connection:
@@ -383,17 +419,8 @@ class Validations:
     # What is pending
 
     def pending(self, task: str) -> Pending:
-        c = _pending.c
-        wanted = select(
-            *(func.coalesce(func.sum(c[f"{kind}_rows"]), 0) for kind in _KINDS),
-            func.coalesce(func.sum(c.error_rows), 0),
-            func.coalesce(func.sum(c.size), 0),
-            func.min(c.due_at),
-        )
         with self._engine.connect() as connection:
-            *rows, errors, size, due_at = connection.execute(_of(wanted, task)).one()
-        counts = dict(zip(_KINDS, map(int, rows), strict=True))
-        return Pending(counts, int(errors), int(size), due_at)
+            return _summed(connection.execute(_of(select(*_SUMS), task)).one())
 
     def parts(self, task: str, parts: Sequence[str], due_at: int) -> Iterator[tuple[str, bytes]]:
         """The blobs of some parts, and of those that have something due by then."""
@@ -552,6 +579,12 @@ def _note(connection: Connection, task: str, found: Found) -> None:
                 **values,
             )
         )
+
+
+def _summed(row: Sequence[Any]) -> Pending:
+    *rows, errors, size, due_at = row
+    counts = dict(zip(_KINDS, map(int, rows), strict=True))
+    return Pending(counts, int(errors), int(size), due_at)
 
 
 def _error_row(row: RowMapping) -> ErrorRow:

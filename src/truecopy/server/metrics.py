@@ -12,12 +12,11 @@ from truecopy.metastore.tasks import (
     STOPPED,
     STOPPING,
 )
-from truecopy.model.errors import UsageError
 from truecopy.model.exposition import Metric, Sample, exposition
 from truecopy.server.control import Control
 from truecopy.server.models import TaskSummary
+from truecopy.transfer.continuous.standing import Validation
 from truecopy.transfer.continuous.standing import prometheus as validation_figures
-from truecopy.transfer.continuous.standing import read_validation
 
 _STATES = (RUNNING, STARTING, RESTARTING, STOPPING, STOPPED, FAILED)
 _VERDICTS = ("equal", "different", "not_compared")
@@ -36,14 +35,8 @@ METRICS = (
 
 def prometheus(plane: Control) -> str:
     """All figures."""
-    summaries = plane.summaries()
-    validations = []
-    for one in summaries:
-        try:
-            validations.append(read_validation(one.name))
-        except UsageError:
-            continue  # it is not validated
-    return exposition("truecopy_", METRICS, _samples(summaries)) + validation_figures(validations)
+    figures = exposition("truecopy_", METRICS, _samples(plane.summaries()))
+    return figures + validation_figures([Validation(*one) for one in plane.validations.all()])
 
 
 def _samples(summaries: Sequence[TaskSummary]) -> Iterator[Sample]:
