@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,18 +18,15 @@ from truecopy.model.change import DELETE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError
 from truecopy.model.relation import Relation
-from truecopy.transfer.apply import as_effects
 from truecopy.transfer.continuous.applied import Applied, Part, View
 from truecopy.transfer.continuous.compare import Check, Comparer, packed
 from truecopy.transfer.continuous.entries import (
-    CHANGE,
-    ENTRIES,
     counts_by_kind,
-    from_bytes,
+    lines_of,
     to_bytes,
 )
 from truecopy.transfer.continuous.judge import Event, Numbers, Round, Rules, Seen, name_of
-from truecopy.transfer.packing import unpacked
+from truecopy.transfer.continuous.pieces import Group, due_at, lines_in
 
 ROWS_AT_ONCE = 50_000
 """Rows that a worker gathers, part by part, before it asks the target."""
@@ -37,22 +34,6 @@ ROWS_AT_ONCE = 50_000
 PIECE_BYTES = 4 << 20
 """About the size of a blob of pending rows."""
 
-INPUT = pa.schema(
-    [
-        ("part", pa.string()),
-        ("turn", pa.int64()),
-        ("shard", pa.string()),
-        ("table", pa.string()),
-        ("schema_id", pa.string()),
-        ("kind", pa.string()),
-        ("slice", pa.int32()),
-        ("payload", pa.binary()),
-    ]
-)
-"""Packed changes with the number of their batch, and pending rows, which have none."""
-
-TURN = 1 << 40
-"""More than a batch has transactions, which are numbered anew in each."""
 DONE = pa.schema(
     [
         ("part", pa.string()),
@@ -87,27 +68,26 @@ class Checking:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Goes through the rows of a Spark partition, which come sorted by part."""
-        group = _Group()
+        group = Group()
         for batch in batches:
-            for place in range(batch.num_rows):
-                one = batch.slice(place, 1)
-                part = one.column("part")[0].as_py()
-                if part not in group.parts and group.rows >= ROWS_AT_ONCE:
+            for line in lines_in(batch):
+                if line.part not in group.parts and group.rows >= ROWS_AT_ONCE:
                     yield self._check(group)
-                    group = _Group()
-                group.add(part, one, self.comparer.checks)
+                    group = Group()
+                group.add(line)
         if group.parts:
             yield self._check(group)
         if self.leave_none:
             pool.close_idle()
 
-    def _check(self, group: _Group) -> pa.RecordBatch:
-        entries, changes = group.tables()
+    def _check(self, group: Group) -> pa.RecordBatch:
+        entries, resting = group.entries(self.comparer.checks)
+        changes = group.changes()
         done = Round(entries, changes, self.rules, self.comparer)
         look = _Look(self, done.asked_for)
         if len(done.wanted):
             done.settle(look.seen())
-        resting = group.resting(self.rules.now + self.rules.longest)
+        resting = due_at(resting, self.rules.now + self.rules.longest)
         left = pa.concat_tables([done.left(), resting]).combine_chunks()
         found = [*self._parts(group, left)]
         found.append(
@@ -119,7 +99,7 @@ class Checking:
         )
         return pa.RecordBatch.from_pylist(found, schema=DONE)
 
-    def _parts(self, group: _Group, left: pa.Table) -> Iterator[dict[str, object]]:
+    def _parts(self, group: Group, left: pa.Table) -> Iterator[dict[str, object]]:
         """A line for each part: what is pending there now, or nothing."""
         names = part_names(left)
         for part in group.parts:
@@ -154,52 +134,6 @@ class Checking:
                 "last_failed_at": event.last_failed_at,
             }
         return told
-
-
-@dataclass
-class _Group:
-    """Whole parts that are looked at together."""
-
-    parts: list[str] = field(default_factory=list)
-    rows: int = 0
-    _entries: list[pa.Table] = field(default_factory=list)
-    _resting: list[pa.Table] = field(default_factory=list)
-    _changes: list[pa.Table] = field(default_factory=list)
-
-    def add(self, part: str, line: pa.RecordBatch, checks: Mapping[str, Check]) -> None:
-        if part not in self.parts:
-            self.parts.append(part)
-        turn = line.column("turn")[0].as_py()
-        if turn is None:
-            table = from_bytes(line.column("payload")[0].as_buffer())
-            # Rows of tables that stand still are kept as they are.
-            known = pa.array(list(checks), pa.string())
-            goes_on = pc.is_in(table.column("schema_id"), value_set=known)
-            self._resting.append(table.filter(pc.invert(goes_on)))
-            self._entries.append(table.filter(goes_on))
-        else:
-            (table,) = unpacked(line)
-            number = line.column("slice")[0].as_py()
-            effects = as_effects(table).append_column("shard", table.column("shard"))
-            slices = pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
-            table = effects.append_column("slice", slices).select(CHANGE.names).cast(CHANGE)
-            place = CHANGE.get_field_index("commit_order")
-            order = pc.add(table.column(place), turn * TURN)
-            self._changes.append(table.set_column(place, CHANGE.field(place), order))
-        self.rows += table.num_rows
-
-    def resting(self, until: int) -> pa.Table:
-        """Rows of tables that stand still, not to be thought of before that time."""
-        rows = pa.concat_tables([ENTRIES.empty_table(), *self._resting])
-        place = ENTRIES.get_field_index("due_at")
-        due = pa.array(np.full(rows.num_rows, until))
-        return rows.set_column(place, ENTRIES.field(place), due)
-
-    def tables(self) -> tuple[pa.Table, pa.Table]:
-        return (
-            pa.concat_tables([ENTRIES.empty_table(), *self._entries]),
-            pa.concat_tables([CHANGE.empty_table(), *self._changes]),
-        )
 
 
 class _Look:
@@ -239,29 +173,30 @@ class _Look:
         return Seen(self._told, self._right, self._lists(), positions, view.exact)
 
     def _look_at(self, session: Session, check: Check, at: Numbers) -> None:
-        comparer, images = self._checking.comparer, self._images.take(pa.array(at))
+        comparer, images = self._checking.comparer, lines_of(self._images, at)
         wanted = check.key_columns(_plain(images.column("key")))
         relation = check.relation if comparer.whole else _keys_only(check.relation)
         found = self._ask(session, relation, wanted)
         held = packed([_plain(found.column(i)) for i in range(check.width)])
         places = pc.index_in(packed(wanted), value_set=held)
         there = np.asarray(pc.is_valid(places)).astype(bool)
-        columns = [_plain(column).take(places) for column in found.columns]
+        columns = [_plain(column) for column in found.columns]
         gone = np.asarray(pc.equal(images.column("kind"), DELETE)).astype(bool)
         right = gone != there
         both = np.flatnonzero(right & there)
         if comparer.whole and len(both):
-            some = pa.array(both)
+            some = lines_of(images.select(["row", "unchanged"]), both)
             right[both] = comparer.equal_columns(
                 check,
-                _plain(images.column("row")).take(some),
-                _plain(images.column("unchanged")).take(some),
-                [column.take(some) for column in columns],
+                _plain(some.column("row")),
+                _plain(some.column("unchanged")),
+                [column.take(places.take(pa.array(both))) for column in columns],
             )
         self._right[at] = right
         wrong = np.flatnonzero(~right)
         self._wrong.append(at[wrong])
-        self._rows.append(_as_lists([c.take(pa.array(wrong)) for c in columns], there[wrong]))
+        seen = places.take(pa.array(wrong))
+        self._rows.append(_as_lists([c.take(seen) for c in columns], there[wrong]))
 
     def _ask(self, session: Session, relation: Relation, wanted: Sequence[pa.Array]) -> pa.Table:
         checking, parts = self._checking, list[pa.Table]()

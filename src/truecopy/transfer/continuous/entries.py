@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,6 +89,13 @@ def as_changes(entries: pa.Table) -> pa.Table:
         ],
         schema=CHANGE,
     )
+
+
+def lines_of(rows: pa.Table, lines: np.ndarray[Any, Any]) -> pa.Table:
+    """Some lines of a table: without a copy where these are all of them, in order."""
+    if len(lines) == rows.num_rows and np.array_equal(lines, np.arange(len(lines))):
+        return rows
+    return rows.take(pa.array(lines))
 
 
 def counts_by_kind(kinds: pa.Array | pa.ChunkedArray) -> dict[str, int]:

@@ -15,9 +15,9 @@ from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import TRUNCATE
 from truecopy.model.position import contains, parse_position
 from truecopy.transfer.continuous.applied import Part, Place
-from truecopy.transfer.continuous.checking import INPUT, TURN
 from truecopy.transfer.continuous.effects import effects
 from truecopy.transfer.continuous.judge import Emptied
+from truecopy.transfer.continuous.pieces import INPUT, TURN
 from truecopy.transfer.continuous.tables import Tables
 from truecopy.transfer.leg import Leg
 from truecopy.transfer.packing import Packed
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SMALL_BYTES = 8 << 20
 """Batches up to this are held on the driver until a check is due."""
 
+_LARGE_TURN = 1 << 20
+"""The number of a batch that stays with Spark, behind all that are held; one for all: plans are compiled by it."""
+
 
 @dataclass
 class Held:
@@ -35,7 +38,8 @@ class Held:
 
     Attributes:
         frames: On the driver, each with the number of its batch.
-        large: A batch that stays with Spark.
+        large: A batch that stays with Spark; the last one.
+        batches: How many there are; each has its number.
         ends: Of each part: where the last of its changes stands.
         reached: Of each shard: where the changes end.
         emptied: Tables that were emptied.
@@ -43,6 +47,7 @@ class Held:
 
     frames: list[pa.Table] = field(default_factory=list)
     large: DataFrame | None = None
+    batches: int = 0
     changes: int = 0
     ends: dict[Part, Place] = field(default_factory=dict)
     reached: dict[str, Place] = field(default_factory=dict)
@@ -61,59 +66,65 @@ class Gathering:
         self._tables = tables
         self._leg = leg
         self._definitions = Definitions()
-        self._turn = 0
 
     def hold(self, held: Held, changes: Packed) -> None:
         """Adds a batch: what it is about, and the changes themselves, unless there are very many."""
         from pyspark.sql import functions as F
 
-        facts = changes.facts
-        self._turn += 1
-        for fact in sorted(facts, key=lambda fact: fact.commit_order):
-            held.reached[fact.shard] = fact.position, fact.committed_at
-        self._tables.learn({fact.schema_id for fact in facts if fact.schema_id})
+        held.batches += 1
+        told = _told(changes.frame)
+        for row in told:
+            held.reached[row["shard"]] = row["position"], row["committed_at"]
+        self._tables.learn({row["schema_id"] for row in told if row["schema_id"]})
         wanted = {
-            fact.schema_id: self._definitions.find(fact.schema_id)
-            for fact in facts
-            if fact.schema_id in self._tables.checks and fact.kind != TRUNCATE
+            schema_id: self._definitions.find(schema_id)
+            for schema_id in {row["schema_id"] for row in told if row["kind"] != TRUNCATE}
+            if schema_id in self._tables.checks
         }
-        if any(fact.kind == TRUNCATE for fact in facts):
-            held.emptied |= self._emptied(changes)
-        if not wanted:
-            return
         made = effects(changes, wanted, self._tables.mappings, self._leg)
         made = made.where(F.col("kind") != TRUNCATE)
-        told = made.select(
-            "shard",
-            "table",
-            "slice",
-            "commit_order",
-            "position",
-            "committed_at",
-            F.length("payload").alias("size"),
-        ).collect()
-        for row in sorted(told, key=lambda row: row["commit_order"]):
+        if self._leg or wanted.keys() & self._tables.mappings.keys():
+            mine = _told(made) if wanted else []
+        else:
+            mine = [r for r in told if r["schema_id"] in wanted and r["kind"] != TRUNCATE]
+        is_large = sum(row["size"] for row in mine) > SMALL_BYTES
+        turn = _LARGE_TURN if is_large else held.batches
+        if any(row["kind"] == TRUNCATE for row in told):
+            held.emptied |= _emptied(changes, turn)
+        if not wanted:
+            return
+        for row in mine:
             part = row["shard"], row["table"], row["slice"]
             held.ends[part] = row["position"], row["committed_at"]
         frame = made.select(
             F.concat_ws("/", "shard", "table", F.col("slice").cast("string")).alias("part"),
-            F.lit(self._turn).cast("long").alias("turn"),
+            F.lit(turn).cast("long").alias("turn"),
             *INPUT.names[2:],
         )
-        if sum(row["size"] for row in told) > SMALL_BYTES:
+        if is_large:
             held.large = frame
             return
         table = frame.toArrow().cast(INPUT)
         held.frames.append(table)
         held.changes += sum(map(_rows_inside, table.column("payload")))
 
-    def _emptied(self, changes: Packed) -> dict[tuple[str, str], Emptied]:
-        rows = changes.rows().where(f"kind = '{TRUNCATE}'")
-        found = rows.select("shard", "table", "commit_order", "seq", "position").collect()
-        return {
-            (shard, table): Emptied(order + self._turn * TURN, seq, position)
-            for shard, table, order, seq, position in sorted(found)
-        }
+
+def _told(packed: DataFrame) -> list[Any]:
+    """What there is in packed changes, in the order in which it was committed last."""
+    from pyspark.sql import functions as F
+
+    names = "shard", "table", "schema_id", "kind", "slice", "commit_order", "position"
+    found = packed.select(*names, "committed_at", F.length("payload").alias("size")).collect()
+    return sorted(found, key=lambda row: row["commit_order"])
+
+
+def _emptied(changes: Packed, turn: int) -> dict[tuple[str, str], Emptied]:
+    rows = changes.rows().where(f"kind = '{TRUNCATE}'")
+    found = rows.select("shard", "table", "commit_order", "seq", "position").collect()
+    return {
+        (shard, table): Emptied(order + turn * TURN, seq, position)
+        for shard, table, order, seq, position in sorted(found)
+    }
 
 
 def not_behind(places: Mapping[str, Place], others: Mapping[str, Place]) -> dict[str, Place]:

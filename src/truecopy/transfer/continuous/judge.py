@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE
 from truecopy.model.position import contains, parse_position
-from truecopy.transfer.continuous.entries import CLOCK, ENTRIES, IMAGE, SIGHT, as_changes
+from truecopy.transfer.continuous.entries import (
+    CLOCK,
+    ENTRIES,
+    IMAGE,
+    SIGHT,
+    as_changes,
+    lines_of,
+)
 from truecopy.transfer.effect import fold, identities
 
 Numbers = np.ndarray[Any, Any]
@@ -136,7 +143,7 @@ class Round:
     @property
     def asked_for(self) -> pa.Table:
         """The images of the lines that the target is to be asked for."""
-        return self.images.take(pa.array(self.wanted))
+        return lines_of(self.images, self.wanted)
 
     def settle(self, seen: Seen) -> None:
         """Judges what the target was seen to hold of the wanted lines."""
@@ -399,7 +406,7 @@ def _newest(both: pa.Table, codes: Numbers) -> pa.Table:
     last = np.zeros(codes.max(initial=-1) + 1, np.int64)
     last[codes[order]] = order  # of several for one row, the last stays
     told = both.select(IMAGE.names)
-    images = told.take(pa.array(last))
+    images = lines_of(told, last)
     lengths = pc.fill_null(pc.list_value_length(_plain(both.column("unchanged"))), 0)
     partial = np.unique(codes[np.asarray(lengths) > 0])
     if not len(partial):

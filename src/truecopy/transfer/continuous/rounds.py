@@ -20,11 +20,12 @@ from truecopy.metastore.validations import (
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.continuous.applied import Applied, Place
-from truecopy.transfer.continuous.checking import DONE, INPUT, Checking
+from truecopy.transfer.continuous.checking import DONE, Checking
 from truecopy.transfer.continuous.compare import Comparer
 from truecopy.transfer.continuous.held import Held, not_behind
 from truecopy.transfer.continuous.judge import MICROSECONDS, Rules
 from truecopy.transfer.continuous.options import FULL, LONGEST_SECONDS, ContinuousOptions
+from truecopy.transfer.continuous.pieces import INPUT
 from truecopy.transfer.continuous.tables import Tables, explain_trouble
 from truecopy.transfer.settings import Settings
 
@@ -127,6 +128,8 @@ class Rounds:
         )
 
     def _input(self, held: Held, blobs: Sequence[tuple[str, bytes]]) -> DataFrame:
+        if held.large is not None and not held.frames and not blobs:
+            return held.large
         rows: dict[str, list[Any]] = {name: [None] * len(blobs) for name in INPUT.names}
         rows |= {"part": [part for part, _ in blobs], "payload": [data for _, data in blobs]}
         pending = pa.Table.from_pydict(rows, schema=INPUT)
