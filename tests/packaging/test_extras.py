@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from truecopy.extras import BROUGHT_BY
+from truecopy.spark import _distributions
 
 _WITHOUT = """
 import sys
@@ -108,3 +109,16 @@ def test_without_any_extra_files_of_sqlite_are_compared(tmp_path: Path) -> None:
     done = _run((*BROUGHT_BY, "cryptography", "opentelemetry"), _COMMAND.format(words=words))
     assert done.returncode == 0, done.stderr
     assert "equal" in done.stdout
+
+
+def test_executors_get_the_drivers_that_are_there() -> None:
+    shipped = _distributions("truecopy", {}).keys()
+    assert shipped >= {
+        "pymysql",
+        "cryptography",
+        "psycopg",
+        "psycopg-binary",
+        "duckdb",
+        "deltalake",
+    }
+    assert not shipped & {"pyspark", "fastapi", "redis", "ruff"}
