@@ -14,6 +14,8 @@ POINTS = 240
 _MICROSECONDS = 1_000_000
 _GAP_SECONDS = 60
 """Without a word for so long, the task stood: the line is broken."""
+_Point = tuple[int, float]
+"""A moment in microseconds, and a value."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,17 @@ def chart(
     if len(known) < 2:
         return None
     start, end = known[0][0], known[-1][0]
-    points = _thinned(known, start, max(end - start, 1))
+    span = max(end - start, 1)
+    points = _thinned(known, start, span)
     top = max(found for _, found in points)
     scale = HEIGHT / top if top else 0.0
-    lines, line = [], [points[0]]
-    for before, point in pairwise(points):
-        step = max(_GAP_SECONDS * _MICROSECONDS, 3 * (end - start) // POINTS)
-        if point[0] - before[0] > step:
-            lines.append(line)
-            line = []
-        line.append(point)
-    lines.append(line)
+    placed = [
+        [((at - start) * WIDTH / span, HEIGHT - found * scale) for at, found in line]
+        for line in _unbroken(points, span)
+    ]
     return Chart(
         title,
-        tuple(
-            " ".join(
-                f"{(at - start) * WIDTH / max(end - start, 1):.1f},{HEIGHT - found * scale:.1f}"
-                for at, found in one
-            )
-            for one in lines
-            if len(one) > 1
-        ),
+        tuple(" ".join(f"{x:.1f},{y:.1f}" for x, y in line) for line in placed),
         unit(top),
         unit(known[-1][1]),
         _clock(start),
@@ -82,9 +74,20 @@ def chart(
     )
 
 
-def _thinned(known: Sequence[tuple[int, float]], start: int, span: int) -> list[tuple[int, float]]:
+def _unbroken(points: Sequence[_Point], span: int) -> list[list[_Point]]:
+    """The lines between which the task stood; one that has a single point begins and ends there, as a dot."""
+    gap = max(_GAP_SECONDS * _MICROSECONDS, 3 * span // POINTS)
+    lines = [[points[0]]]
+    for before, point in pairwise(points):
+        if point[0] - before[0] > gap:
+            lines.append([])
+        lines[-1].append(point)
+    return [line if len(line) > 1 else line * 2 for line in lines]
+
+
+def _thinned(known: Sequence[_Point], start: int, span: int) -> list[_Point]:
     """At most so many points: of those that share a place, the largest, so that no peak is lost."""
-    kept: dict[int, tuple[int, float]] = {}
+    kept: dict[int, _Point] = {}
     for at, found in known:
         place = (at - start) * POINTS // (span + 1)
         if place not in kept or kept[place][1] < found:

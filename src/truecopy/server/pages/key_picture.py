@@ -96,9 +96,10 @@ def _placed(ranges: Sequence[KeyRange], wrong: Sequence[Key]) -> tuple[list[KeyR
     lows = [_order(one.low, numeric) if one.low else () for one in ordered]
     follow = all(before.high == after.low for before, after in pairwise(ordered))
     rising = all(before < after for before, after in pairwise(lows))
-    if follow and rising:
-        for key in wrong:
-            counts[max(bisect_right(lows, _order(key, numeric)) - 1, 0)] += 1
+    if not (follow and rising):
+        return list(ranges), counts
+    for key in wrong:
+        counts[max(bisect_right(lows, _order(key, numeric)) - 1, 0)] += 1
     return ordered, counts
 
 

@@ -18,7 +18,7 @@ from truecopy.tasks.accepting import kept_task
 from truecopy.tasks.key_ranges import key_ranges
 
 router = APIRouter(prefix="/tasks/{name}/keys")
-_MOST_WRONG = 5000
+_MOST_WRONG = 2000
 _MOST_TABLES = 60
 
 

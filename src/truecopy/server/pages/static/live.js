@@ -2,6 +2,7 @@
 // of it that are marked as live are put in the place of the old ones. The server alone draws, and escapes.
 
 const PAUSE = 1000; // between two fetches, in milliseconds
+const AGAIN = 5000; // before a stream that was refused is asked for again
 const stream = document.body.dataset.stream;
 let wanted = false;
 let busy = false;
@@ -48,11 +49,19 @@ function news() {
   if (!busy) refresh();
 }
 
-if (stream) {
+function connect() {
   const source = new EventSource(stream);
   source.addEventListener("tasks", news);
   source.addEventListener("event", news);
-  source.onerror = () => document.documentElement.classList.add("stale");
   source.onopen = () => document.documentElement.classList.remove("stale");
-  document.documentElement.classList.add("live");
+  source.onerror = () => {
+    document.documentElement.classList.add("stale");
+    // Refused, which the browser takes for final: the page itself says why, or that it was for a while.
+    if (source.readyState === EventSource.CLOSED) {
+      news();
+      setTimeout(connect, AGAIN);
+    }
+  };
 }
+
+if (stream) connect();
