@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,20 +149,31 @@ def test_a_keeper_that_is_killed_takes_its_command_along_and_is_replaced(
 
 
 def _fail_over(tmp_path: Path, stand_in: list[str], times: int) -> None:
-    """Two servers on one metastore, and keepers that are killed, or paused past their leases."""
+    """Two servers on one metastore that are killed, and keepers that are killed, or paused past their leases."""
     add("shop")
     chosen = random.Random(8)
-    given = {"program": stand_in, "lease_seconds": 2.0}
-    with server_process(**given), serving(**given):
+    with ExitStack() as stack:
+
+        def serve() -> subprocess.Popen[bytes]:
+            given = server_process(program=stand_in, lease_seconds=2.0)
+            return stack.enter_context(given)
+
+        servers = [serve(), serve()]
         last = 0
         for _ in range(times):
             run = wait_until(partial(running, "shop", last))
             last = run.id
             holder = ProcessId.parse(Leases().lines()["task:shop"].holder)
             assert holder is not None
-            how = chosen.choice(["kill", "pause", "child"])
+            how = chosen.choice(["kill", "server", "pause", "child"])
             if how == "kill":
                 holder.signal(signal.SIGKILL)
+            elif how == "server":
+                killed = servers.pop(chosen.randrange(2))
+                killed.kill()
+                killed.wait()
+                holder.signal(signal.SIGKILL)
+                servers.append(serve())
             elif how == "child":
                 os.kill(run.pid, signal.SIGKILL)
             else:

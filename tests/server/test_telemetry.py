@@ -116,7 +116,8 @@ def test_a_request_is_followed_into_the_process_that_it_asked_for(
     tmp_path: Path, collector: Collector
 ) -> None:
     make_shop(tmp_path, 10)
-    file = SHOP.format(name="shop", folder=tmp_path) + "spark: {master: 'local[1]'}\n"
+    more = "spark: {master: 'local[1]'}\ncutover: {lock: none, reverse: false, max-lag: 60, max-downtime: 300}\n"
+    file = SHOP.format(name="shop", folder=tmp_path) + more
     with served_by_the_program(tmp_path) as (_, url):
         ask = Caller(int(url.rpartition(":")[2]))
         ask("GET", "/api/tasks?token=hunter2", authorization="Bearer hunter2")
@@ -127,6 +128,8 @@ def test_a_request_is_followed_into_the_process_that_it_asked_for(
         command = collector.one("truecopy run")
         ask("POST", "/api/tasks/shop/runs", {"kind": "verify"})
         verification = collector.one("truecopy verify")
+        ask("POST", "/api/tasks/shop/runs", {"kind": "cutover", "confirm": "shop"})
+        cutover = collector.one("cutover")
     asked = collector.one("POST /api/tasks")
     run, snapshot = collector.one("run"), collector.one("snapshot")
     assert command.parent_span_id == asked.span_id
@@ -138,6 +141,16 @@ def test_a_request_is_followed_into_the_process_that_it_asked_for(
     wanted = collector.one("POST /api/tasks/{name}/runs")
     assert verification.parent_span_id == wanted.span_id
     assert collector.one("verify").parent_span_id == verification.span_id
+    steps = {one.name for one in collector.spans if one.parent_span_id == cutover.span_id}
+    assert steps >= {
+        "catching-up",
+        "held",
+        "drained",
+        "verified",
+        "certified",
+        "switching",
+        "switched",
+    }
     assert _attributes(wanted) == {
         "http.request.method": "POST",
         "http.route": "/api/tasks/{name}/runs",
