@@ -302,11 +302,26 @@ class Ledger:
 
     def settle(
         self, parts: Sequence[tuple[str, str]], position: str, committed_at: int, epoch: int
-    ) -> None:
-        """Moves the lines of parts that had nothing to do, each from where it is known to stand."""
+    ) -> list[str]:
+        """Moves the lines of parts that had nothing to do, each from where it is known to stand; gives those moved.
+
+        A part may have been brought further by a task that nobody waited for, since its query was stopped: it is left.
+        """
+        moved = []
         with self._lines.transaction():
             for part, old in parts:
-                self.advance(part, old, position, committed_at, epoch)
+                if self._lines.execute(
+                    f"UPDATE {PROGRESS} SET position = ?, committed_at = ? WHERE task = ? AND part = ?"
+                    " AND position = ? AND epoch = ?",
+                    *(position, committed_at, self._task, part, old, epoch),
+                ):
+                    moved.append(part)
+                elif not self._lines.execute(
+                    f"UPDATE {PROGRESS} SET position = position WHERE task = ? AND part = ? AND epoch = ?",
+                    *(self._task, part, epoch),
+                ):
+                    raise Overtaken(f"another run of {self._task} has taken over")
+        return moved
 
 
 def _chunk(bounds: str) -> Chunk:

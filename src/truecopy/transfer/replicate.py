@@ -234,8 +234,8 @@ class Replication:
             ]
             if behind:
                 with pool.lease(self._target) as session:
-                    self._ledger(session).settle(behind, *reached, self._epoch)
-                self._progress |= {part: reached for part, _ in behind}
+                    moved = self._ledger(session).settle(behind, *reached, self._epoch)
+                self._progress |= dict.fromkeys(moved, reached)
 
     def _work(self, facts: Sequence[Fact]) -> Applying:
         return Applying(
