@@ -134,6 +134,10 @@ def test_views_files_and_the_past(
     (tmp_path / "now.db").touch()
     restore(log, "item", "current", f"sqlite:///{tmp_path / 'now.db'}")
     assert in_duckdb(log, "SELECT price FROM item_current WHERE id = 8") == [("100.00",)]
+    mariadb_db.execute("TRUNCATE TABLE item; INSERT INTO item VALUES (9, 'nine', 9, NULL)")
+    record(request, log)
+    current = "SELECT id, price FROM item_current"
+    assert in_duckdb(log, current) == in_spark(spark, log, current) == [("9", "9.00")]
 
 
 def test_one_writer_that_can_be_stopped(mariadb_db: Database, tmp_path: Path) -> None:

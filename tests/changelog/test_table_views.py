@@ -60,9 +60,11 @@ def rows_of(url: str, sql: str) -> list[tuple[str | None, ...]]:
 
 
 def as_text(value: Any) -> str | None:
-    """SQLite has no decimals, 1.10 is 1.1 there; and not every driver makes numbers of them."""
+    """Numbers without zeros at their ends: SQLite has no decimals, and not every driver makes numbers of them."""
     text = None if value is None else str(value)
-    return text if text is None or not re.fullmatch(r"-?\d+\.\d+", text) else f"{Decimal(text):.2f}"
+    if text is None or not re.fullmatch(r"-?\d+(\.\d+)?", text):
+        return text
+    return f"{Decimal(text).normalize():f}"
 
 
 def source_rows(database: Database, sql: str) -> list[tuple[str | None, ...]]:
@@ -115,10 +117,10 @@ def test_every_engine(
         " ORDER BY truecopy_batch, truecopy_commit_order, truecopy_seq"
     )
     assert rows_of(url, history) == [
-        ("insert", str(LARGEST), "3.00", None),
-        ("update", "2", "-7.00", None),
+        ("insert", str(LARGEST), "3", None),
+        ("update", "2", "-7", None),
         ("delete", "1", None, None),
-        ("update", "2", "-6.00", "late"),
+        ("update", "2", "-6", "late"),
         ("insert", "3", "1234567890.12", None),
     ]
     assert event_count(spark, url) == 6
@@ -195,7 +197,7 @@ def test_values_that_the_source_left_out(
     source.execute("UPDATE item SET price = price + 1, name = NULL")
     record("current")
     current = "SELECT id, name, note, price FROM truecopy_shop_item_current ORDER BY id"
-    assert rows_of(url, current) == [("1", None, long, "2.10"), ("2", None, long, "3.00")]
+    assert rows_of(url, current) == [("1", None, long, "2.1"), ("2", None, long, "3")]
     source.execute("ALTER TABLE item ADD COLUMN more TEXT; UPDATE item SET more = 'm' WHERE id = 1")
     source.execute("UPDATE item SET note = 'short', price = 3.25 WHERE id = 2")
     source.execute("UPDATE item SET price = 4 WHERE id = 2; DELETE FROM item WHERE id = 1")
@@ -203,8 +205,8 @@ def test_values_that_the_source_left_out(
     source.execute("UPDATE item SET more = 'n' WHERE id = 1")
     record("current")
     assert rows_of(url, current.replace("price", "price, more")) == [
-        ("1", "again", long + "x", "7.00", "n"),
-        ("2", None, "short", "4.00", None),
+        ("1", "again", long + "x", "7", "n"),
+        ("2", None, "short", "4", None),
     ]
 
 
@@ -233,6 +235,7 @@ def test_without_the_right_to_make_views(
     assert "pw" not in line
     server.execute(None, f"GRANT CREATE VIEW, DROP ON {name}.* TO '{user}'@'%'")
     said.clear()
+    pool.close_idle()  # a session has the rights that it began with
     work.run("current")
     assert said == []
     assert rows_of(url, "SELECT id FROM truecopy_changes_item_current ORDER BY id") == [
