@@ -31,19 +31,21 @@ control: sqlite:///{folder}/source.db
 test: sqlite:///{folder}/target.db
 queries:
   - name: goods by day
-    sql: SELECT day, count(*) AS goods FROM goods GROUP BY day
+    query: SELECT day, count(*) AS goods FROM goods GROUP BY day
   - name: the first lamps
-    sql: SELECT id, name FROM goods WHERE id < 20
+    query: SELECT id, name FROM goods WHERE id < 20
 """
 
 
 def main(folder: Path) -> None:
     """Takes all pictures."""
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="truecopy-pictures-") as work:
         os.environ["TRUECOPY_STATE"] = f"{work}/state"
         os.environ.pop("TRUECOPY_METASTORE", None)
-        shop = Path(work) / "shop"
+        os.chdir(work)  # so that addresses are short on the pictures
+        shop = Path("shop")
         shop.mkdir()
         make_goods(shop, _ROWS)
         with serving() as ask, chromium() as browser:
@@ -66,6 +68,11 @@ def _take_all(ask: Caller, browser: Browser, shop: Path, folder: Path) -> None:
         page.wait_for_timeout(1200)  # what is live has come
         page.screenshot(path=folder / f"{name}.png", full_page=True)
 
+    def take_on_a_phone(name: str, path: str) -> None:
+        page.set_viewport_size({"width": _PHONE, "height": 800})
+        take(f"{name}-phone", path)
+        page.set_viewport_size({"width": _WIDTH, "height": 700})
+
     file = SHOP.format(folder=shop, rate=_RATE)
     take("sign-in", "/sign-in")
     take("new", "/new", lambda page: _look(page, file))
@@ -76,6 +83,7 @@ def _take_all(ask: Caller, browser: Browser, shop: Path, folder: Path) -> None:
     _plant_beside()
     _spoil(ask, shop)
     take("errors", "/tasks/shop/errors", lambda p: p.locator("input[name=id]").first.check())
+    take_on_a_phone("errors", "/tasks/shop/errors")
     take("repair", "/tasks/shop/errors", _begin_repair)
     for kind in ("check", "verify"):
         _run(ask, "/api/tasks/shop/runs", {"kind": kind})
@@ -108,18 +116,11 @@ def _take_all(ask: Caller, browser: Browser, shop: Path, folder: Path) -> None:
     take("tokens", "/tokens")
     take("audit", "/audit")
     take("overview", "/")
+    take_on_a_phone("overview", "/")
+    take_on_a_phone("task", "/tasks/shop")
     page.emulate_media(color_scheme="dark")
     take("overview-dark", "/")
     take("task-dark", "/tasks/shop")
-    phone = browser.new_page(viewport={"width": _PHONE, "height": 800}, color_scheme="light")
-    for name, path in (
-        ("overview", "/"),
-        ("task", "/tasks/shop"),
-        ("errors", "/tasks/shop/errors"),
-    ):
-        phone.goto(home + path)
-        phone.wait_for_timeout(1200)
-        phone.screenshot(path=folder / f"{name}-phone.png", full_page=True)
 
 
 def _look(page: Page, file: str) -> None:

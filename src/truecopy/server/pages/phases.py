@@ -8,7 +8,7 @@ from truecopy.server.models import TaskSummary
 
 DONE, HERE, AHEAD = "done", "here", "ahead"
 _PHASES = (
-    ("snapshot", "Copy", "Rows go over, chunk by chunk, each compared before it is committed."),
+    ("snapshot", "Copy", "Rows go over, chunk by chunk."),
     ("replay", "Catch up", "What changed during the copy is applied."),
     ("replicate", "Replicate", "Changes go over as they are committed."),
 )

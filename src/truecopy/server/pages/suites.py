@@ -23,7 +23,7 @@ control: mariadb://reader:${READER_PASSWORD}@old:3306/shop
 test: mariadb://reader:${READER_PASSWORD}@new:3306/shop
 queries:
   - name: orders by day
-    sql: SELECT ordered_on, count(*) AS orders FROM orders GROUP BY ordered_on
+    query: SELECT ordered_on, count(*) AS orders FROM orders GROUP BY ordered_on
 """
 
 
