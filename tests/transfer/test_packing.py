@@ -139,3 +139,27 @@ def test_slices_are_even_and_stay_what_they_are() -> None:
         schema=pa.schema([("table", pa.string()), ("key", pa.list_(pa.string()))]),
     )
     assert slices_of(odd).tolist() == [63, 44, 57, 0]
+
+
+def test_changes_without_a_row_do_not_carry_those_of_others() -> None:
+    changes = [
+        {
+            "shard": "s",
+            "position": "0-1-1",
+            "commit_order": 1,
+            "seq": number,
+            "committed_at": 1,
+            "kind": INSERT if number % 2 else DELETE,
+            "table": "t",
+            "key": [str(number)],
+            "after": [str(number)] * 100 if number % 2 else None,
+            "unchanged": None,
+            "schema_id": "t",
+        }
+        for number in range(2000)
+    ]
+    (packed,) = pack_batches([pa.RecordBatch.from_pylist(changes, schema=_INPUT)])
+    kinds, payloads = packed.column("kind").to_pylist(), packed.column("payload").to_pylist()
+    sizes = [len(data) for kind, data in zip(kinds, payloads, strict=True) if kind == DELETE]
+    assert len(sizes) > 1
+    assert max(sizes) < 10_000  # there are 100,000 texts in the rows of others

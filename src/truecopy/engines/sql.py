@@ -412,9 +412,10 @@ def _keys_condition(
     """Never `(a, b) IN ((x, y), …)`: MariaDB 10.11 misses rows by it whose text is not UTF-8."""
     if relation.key_width == 1 and all(key[0] is not None for key in keys):
         (name,) = _key_names(dialect, relation)
-        found = [_key_parameters(dialect, relation, key) for key in keys]
-        listed = ", ".join(places[0] for places, _ in found)
-        return f"{name} IN ({listed})", [value for _, bound in found for value in bound]
+        (column,), (kind,) = relation.key, relation.key_types
+        found = [dialect.parameter(column, kind, str(text)) for (text,) in keys]
+        listed = ", ".join([place for place, _ in found])
+        return f"{name} IN ({listed})", [value for _, value in found]
     conditions = [_key_condition(dialect, relation, key) for key in keys]
     return (
         " OR ".join(f"({condition})" for condition, _ in conditions),

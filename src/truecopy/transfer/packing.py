@@ -48,6 +48,7 @@ PACKED = pa.schema(
         ("payload", pa.binary()),
     ]
 )
+_PAYLOAD = PACKED.get_field_index("payload")
 _ODD, _GOLDEN = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
 """What a worker gathers before it packs."""
@@ -233,21 +234,26 @@ def _packed(changes: pa.Table) -> pa.RecordBatch:
     cuts = np.flatnonzero(np.diff(groups[order])) + 1
     changes = changes.take(order)
     inside = changes.drop_columns(list(_GROUP))
-    found: list[dict[str, object]] = []
+    lines: list[dict[str, object]] = []
+    payloads, stops = pa.BufferOutputStream(), [0]
     for start, end in pairwise((0, *cuts.tolist(), changes.num_rows)):
         some = changes.slice(start, end - start)
         last = int(np.argmax(pc.fill_null(some.column("commit_order"), -1)))
         committed_at = some.column("committed_at")[last].cast(pa.int64()).as_py()
-        found.append(
+        lines.append(
             {name: some.column(name)[0].as_py() for name in _GROUP}
             | {name: some.column(name)[last].as_py() for name in ("commit_order", "position")}
             | {
                 "committed_at": committed_at or 0,
                 "left_out": _has_elements(some.column("unchanged")),
-                "payload": _bytes_of(inside.slice(start, end - start)),
             }
         )
-    return pa.RecordBatch.from_pylist(found, schema=PACKED)
+        _write(payloads, inside.slice(start, end - start))
+        stops.append(payloads.tell())
+    found = pa.RecordBatch.from_pylist(lines, schema=PACKED.remove(_PAYLOAD))
+    ends = pa.py_buffer(np.array(stops, np.int32))
+    whole = pa.Array.from_buffers(pa.binary(), len(lines), [None, ends, payloads.getvalue()])
+    return pa.RecordBatch.from_arrays([*found.columns, whole], schema=PACKED)
 
 
 def slices_of(changes: pa.Table) -> np.ndarray[Any, Any]:
@@ -293,6 +299,14 @@ def _has_elements(lists: pa.ChunkedArray) -> bool:
 
 def _bytes_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
+    _write(sink, table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _write(sink: pa.NativeFile, table: pa.Table) -> None:
+    for place, column in enumerate(table.columns):
+        # For a slice of lists without any text Arrow would write where all texts of the whole are.
+        if pa.types.is_list(column.type) and column.null_count == len(column):
+            table = table.set_column(place, table.field(place), pa.nulls(len(column), column.type))
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
