@@ -56,9 +56,10 @@ def cutover_page(name: NameInPath, request: Request, who: Viewer, plane: Plane) 
         found, problem = models.CutoverState(task=name, legs=[], runs=[]), str(error)
     leg = found.legs[0] if found.legs else {}
     forth, back = (leg.get(side) or {} for side in ("cutover", "switch_back"))
-    is_back = forth.get("step") == state.SWITCHED
-    kind = SWITCH_BACK if is_back else CUTOVER
-    here = back if is_back else forth
+    switched = forth.get("step") == state.SWITCHED
+    returning = switched and bool(back)
+    kind = SWITCH_BACK if switched else CUTOVER
+    here = back if returning else forth
     signs = list(_signs(plane, shown["task"], task))
     return show(
         request,
@@ -71,7 +72,8 @@ def cutover_page(name: NameInPath, request: Request, who: Viewer, plane: Plane) 
         doubts=any(sign.place != RIGHT for sign in signs),
         steps=_steps(here.get("step"), task),
         here=here,
-        switched=is_back,
+        switched=switched,
+        returning=returning,
         reverse=task.cutover.reverse,
         certificate=(forth.get("certificate") or "").rpartition("/")[2].removesuffix(".json"),
         problem=problem,
