@@ -337,3 +337,19 @@ def test_every_button_shows_its_command(browser: Browser, tmp_path: Path) -> Non
         for form in re.findall(r"<form.*?</form>", page, re.DOTALL):
             if "/sign-out" not in form and "/sign-in" not in form and "<button" in form:
                 assert form.count('class="twin"') == form.count("<button"), (path, form)
+
+
+def test_a_page_that_is_open_does_not_keep_the_server_from_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import http.client
+
+    make_shop(tmp_path)
+    with serving(program=NOBODY) as ask:
+        connection = http.client.HTTPConnection("127.0.0.1", ask.port, timeout=60)
+        connection.request("GET", "/api/events/stream")
+        stream = connection.getresponse()
+        assert stream.readline().startswith(b"event")
+    assert stream.read() is not None  # it has an end
+    connection.close()
+    assert "Cancel" not in caplog.text

@@ -52,6 +52,7 @@ def make_app(settings: ServerSettings) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.is_ending = lambda: False
     app.state.control = Control()
     app.state.doorkeeper = Doorkeeper(settings)
     for router in (tasks.router, suites.router, events.router, admin.router):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated
@@ -48,7 +48,8 @@ def stream_events(request: Request, _: Viewer, plane: Plane, task: Task = None) 
         raise HTTPException(429, "too many event streams are open")
     seen = request.headers.get("last-event-id", "")
     start = int(seen) if seen.isascii() and seen.isdecimal() and len(seen) < 10 else None
-    return StreamingResponse(_stream(plane, task, start), media_type="text/event-stream")
+    stream = _stream(plane, task, start, request.app.state.is_ending)
+    return StreamingResponse(stream, media_type="text/event-stream")
 
 
 @router.get("/healthz")
@@ -68,13 +69,15 @@ def metrics(_: Viewer, plane: Plane) -> Response:
     return Response(prometheus(plane), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _stream(plane: Control, task: str | None, start: int | None) -> AsyncIterator[str]:
+async def _stream(
+    plane: Control, task: str | None, start: int | None, is_ending: Callable[[], bool]
+) -> AsyncIterator[str]:
     mark = object()
     _streams.add(mark)
     try:
         number = await run_in_threadpool(plane.events.last_number) if start is None else start
         told, turn = "", 0
-        while True:
+        while not is_ending():  # a page that is open would keep the server from its end
             for one in await run_in_threadpool(partial(plane.events.after, number, task)):
                 number = one.id
                 yield _message("event", models.event_of(one).model_dump_json(), one.id)

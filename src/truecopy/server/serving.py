@@ -38,9 +38,10 @@ def log_to(stream: TextIO = sys.stderr) -> None:
 
 def make_server(settings: ServerSettings) -> uvicorn.Server:
     """A server that has not begun to listen; `run` does, until it is told to end."""
-    return uvicorn.Server(
+    app = make_app(settings)
+    server = uvicorn.Server(
         uvicorn.Config(
-            make_app(settings),
+            app,
             host=settings.host,
             port=settings.port,
             ssl_certfile=settings.certificate,
@@ -55,3 +56,5 @@ def make_server(settings: ServerSettings) -> uvicorn.Server:
             h11_max_incomplete_event_size=64 * 1024,
         )
     )
+    app.state.is_ending = lambda: server.should_exit
+    return server
