@@ -13,6 +13,7 @@ import pytest
 from truecopy.metastore import database
 from truecopy.metastore.leases import Leases
 from truecopy.metastore.task_runs import TaskRuns
+from truecopy.tasks import keeper
 from truecopy.tasks.processes import ProcessId
 
 
@@ -30,6 +31,11 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def _end_all() -> None:
     """Keepers first, so that they start nothing again."""
+    for starting in keeper._outliving:  # one that has just begun holds no lease so far
+        if starting.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(starting.pid, signal.SIGKILL)
+            starting.wait()
     for lease in Leases().lines().values():
         if holder := ProcessId.parse(lease.holder):
             holder.kill_session()
