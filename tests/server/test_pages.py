@@ -268,6 +268,10 @@ def test_a_task_is_steered_from_its_page(browser: Browser, tmp_path: Path) -> No
     missing = browser.get("/tasks/nothing")
     assert missing.status == 404
     assert "there is no task nothing" in missing.text
+    for path in ("/tasks/nothing", "/runs/77", "/suites/none", "/certificates/00000000"):
+        back = re.search(r'href="([^"]+)">Back<', browser.get(path).text)
+        assert back is not None
+        assert browser.get(back[1]).status == 200, path
     assert browser.get("/tasks/%3Cscript%3E").status == 422
     assert browser.get("/nowhere").status == 404
     assert browser.get("/static/nothing.js").status == 404

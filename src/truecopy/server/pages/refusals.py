@@ -42,8 +42,16 @@ def refuse(request: Request, status: int, error: str, problems: Sequence[str]) -
         title=_TITLES.get(status, "That did not work"),
         error=error,
         problems=problems,
-        back=request.url.path.rpartition("/")[0] or "/",
+        back=_above(request.url.path),
     )
+
+
+def _above(path: str) -> str:
+    """The page that a path is under."""
+    above = path.rpartition("/")[0]
+    if above.startswith("/tokens"):
+        return "/tokens"  # one has no page of its own
+    return "/" if above in ("", "/tasks", "/runs", "/static") else above
 
 
 def _known(request: Request) -> Who | None:
