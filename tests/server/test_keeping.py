@@ -37,6 +37,9 @@ import fcntl, os, sys, time
 from pathlib import Path
 name = Path(sys.argv[2]).name.partition(".")[0]
 folder = Path(os.environ["STAND_IN"])
+if sys.argv[1] == "cutover":
+    print('{"state": "switched", "over": true}')
+    sys.exit(0)
 with (folder / f"{name}.lines").open("a") as lines, (folder / f"{name}.lock").open("w") as lock:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,6 +149,26 @@ def test_a_keeper_that_is_killed_takes_its_command_along_and_is_replaced(
         assert ended is not None
         assert ended.ended_at
         wait_until(lambda: lines(tmp_path, "shop") == ["once", "once"])
+
+
+def test_a_task_that_is_over_stops(tmp_path: Path, stand_in: list[str]) -> None:
+    add("shop")
+    with serving(program=stand_in) as ask:
+        before = wait_until(partial(running, "shop"))
+        asked = {"kind": "cutover", "confirm": "shop"}
+        assert ask("POST", "/api/tasks/shop/runs", asked).status == 202
+        wait_until(lambda: ask("GET", "/api/tasks/shop").document["state"] == "stopped")
+        wait_until(lambda: not TaskRuns().open("shop", "task"))
+    line = Tasks().find("shop")
+    assert line is not None
+    assert (line.wanted, line.state, line.message) == (
+        STOPPED,
+        STOPPED,
+        "cut over, without a way back",
+    )
+    assert [run.kind for run in TaskRuns().latest("shop", "task")] == ["cutover", "run"]
+    assert not running("shop", before.id)
+    assert lines(tmp_path, "shop") == ["once"]
 
 
 def _fail_over(tmp_path: Path, stand_in: list[str], times: int) -> None:

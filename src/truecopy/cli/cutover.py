@@ -122,6 +122,7 @@ def _document(report: CutoverReport) -> dict[str, object]:
         "reason": report.reason,
         "said": list(report.said),
         "seconds": round(report.seconds, 3),
+        "over": report.over,
     }
 
 

@@ -445,6 +445,7 @@ class Cutover:
             reason,
             tuple(self._notes),
             time.monotonic() - self._began,
+            over=name == state.SWITCHED and not self._facts.returns and not is_back(self._settings),
         )
 
     @property

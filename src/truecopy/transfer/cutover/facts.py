@@ -20,6 +20,7 @@ class CutoverReport:
         position: The last one of the source's log before the switch.
         reason: Why it was rolled back.
         said: What somebody should know or do now.
+        over: The task is at its end: nothing is left to be replicated, in neither direction.
     """
 
     task: str
@@ -30,6 +31,7 @@ class CutoverReport:
     reason: str = ""
     said: tuple[str, ...] = ()
     seconds: float = 0.0
+    over: bool = False
 
     @property
     def exit_code(self) -> int:
