@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from truecopy.metastore.tasks import Sample
 from truecopy.server.pages.charts import HEIGHT, POINTS, WIDTH, chart
-from truecopy.server.pages.key_picture import MOST_CELLS, Picture, picture
+from truecopy.server.pages.key_picture import Picture, picture
 from truecopy.tasks.key_ranges import KeyRange
+from truecopy.verify.picture import MOST_CELLS
 
 
 def samples(*values: float | None, seconds: int = 10) -> list[Sample]:

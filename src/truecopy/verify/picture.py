@@ -70,10 +70,14 @@ def key_space(table: TableReport, most_cells: int = MOST_CELLS) -> Picture | Non
     tail = (not table.complete and known == len(by_number)) or table.sampled
     per_cell = -(-known // most_cells)
     groups = [range(at, min(at + per_cell, known)) for at in range(0, known, per_cell)]
-    cells = _place([_summarise(group, by_number, known, tail) for group in groups], tail)
+    drawn = [_summarise(group, by_number, known, tail) for group in groups]
+    if tail:
+        rest = "the rest of the key space: chunks beyond here, if any, were not compared"
+        drawn.append(("unseen", rest, False))
+    cells = laid_out(drawn)
     shades = {cell.shade for cell in cells} | {"unseen" for cell in cells if cell.partly}
     return Picture(
-        cells=tuple(cells),
+        cells=cells,
         height=int(max(cell.y + cell.height for cell in cells)),
         words=_words(table, known, tail),
         note=f"Each cell stands for {per_cell} neighbouring chunks." if per_cell > 1 else "",
@@ -107,21 +111,24 @@ def _summarise(
     return _shade(rows, found), title, len(seen) < len(group)
 
 
-def _shade(rows: int, found: int) -> str:
-    if not found:
-        return "equal" if rows else "empty"
+def shade_of(rows: int, found: int) -> str:
+    """By the share of rows that differ, of those where some do."""
     share = found / max(rows, found)
     return next((shade for shade, limit in _LIMITS.items() if share <= limit), "most")
 
 
-def _place(summaries: list[tuple[str, str, bool]], tail: bool) -> list[Cell]:
-    if tail:
-        rest = "the rest of the key space: chunks beyond here, if any, were not compared"
-        summaries = [*summaries, ("unseen", rest, False)]
-    lines = -(-len(summaries) // PER_LINE)
-    per_line = -(-len(summaries) // lines)
+def _shade(rows: int, found: int) -> str:
+    if not found:
+        return "equal" if rows else "empty"
+    return shade_of(rows, found)
+
+
+def laid_out(drawn: Sequence[tuple[str, str, bool]]) -> tuple[Cell, ...]:
+    """Cells line by line: of each its shade, its title, and whether it is known in part only."""
+    lines = max(-(-len(drawn) // PER_LINE), 1)
+    per_line = max(-(-len(drawn) // lines), 1)
     width, height = WIDTH / per_line, LINE_HEIGHT if lines > 1 else 2 * LINE_HEIGHT
-    return [
+    return tuple(
         Cell(
             x=round(i % per_line * width, 1),
             y=i // per_line * height,
@@ -131,8 +138,8 @@ def _place(summaries: list[tuple[str, str, bool]], tail: bool) -> list[Cell]:
             title=title,
             partly=partly,
         )
-        for i, (shade, title, partly) in enumerate(summaries)
-    ]
+        for i, (shade, title, partly) in enumerate(drawn)
+    )
 
 
 def _words(table: TableReport, known: int, tail: bool) -> str:

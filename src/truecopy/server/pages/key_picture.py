@@ -10,33 +10,17 @@ from itertools import pairwise
 
 from truecopy.model.relation import Key
 from truecopy.tasks.key_ranges import KeyRange
-from truecopy.verify.picture import GAP, LINE_HEIGHT, PER_LINE, WIDTH
+from truecopy.verify.picture import LEGEND as OF_REPORTS
+from truecopy.verify.picture import MOST_CELLS, WIDTH, Cell, laid_out, shade_of
 
-MOST_CELLS = 400
 PENDING, COPIED, VERIFIED = "pending", "copied", "equal"
 LEGEND = {
     VERIFIED: "verified: no row differs",
     COPIED: "copied, not verified since",
-    "some": "up to 0.1% of rows differ",
-    "several": "up to 1% differ",
-    "many": "up to 10% differ",
-    "most": "more than 10% differ",
+    **{shade: OF_REPORTS[shade] for shade in ("some", "several", "many", "most")},
     PENDING: "pending: not copied so far",
 }
-_LIMITS = {"some": 0.001, "several": 0.01, "many": 0.1}
 _Order = tuple[tuple[int, Decimal | str], ...]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One range, or as many neighbours as share a cell."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    shade: str
-    title: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +52,7 @@ def picture(
         range(at, min(at + per_cell, len(ordered))) for at in range(0, len(ordered), per_cell)
     ]
     drawn = [_cell(group, ordered, counts, verified) for group in groups]
-    cells = _laid_out(drawn)
+    cells = laid_out(drawn)
     shades = {cell.shade for cell in cells}
     return Picture(
         table,
@@ -119,44 +103,23 @@ def _is_number(part: str | None) -> bool:
 
 def _cell(
     group: range, ordered: Sequence[KeyRange], counts: Sequence[int], verified: bool
-) -> tuple[str, str]:
-    """Shade and title."""
+) -> tuple[str, str, bool]:
+    """Shade and title; a range is copied whole."""
     some = [ordered[i] for i in group]
     rows = sum(one.rows or 0 for one in some)
     found = sum(counts[i] for i in group)
     title = f"{_bound(some[0].low, 'the beginning')} to {_bound(some[-1].high, 'the end')}"
     pending = sum(one.rows is None for one in some)
     if found:
-        share = found / max(rows, found)
-        shade = next((shade for shade, limit in _LIMITS.items() if share <= limit), "most")
-        return shade, f"{title}: {found:,} of {rows:,} rows differ"
+        return shade_of(rows, found), f"{title}: {found:,} of {rows:,} rows differ", False
     if pending:
         of = f"{pending} of {len(some)} ranges " if len(some) > 1 else ""
-        return PENDING, f"{title}: {of}not copied so far"
-    return (VERIFIED if verified else COPIED), f"{title}: {rows:,} rows"
+        return PENDING, f"{title}: {of}not copied so far", False
+    return (VERIFIED if verified else COPIED), f"{title}: {rows:,} rows", False
 
 
 def _bound(key: Key | None, otherwise: str) -> str:
     return ", ".join("NULL" if part is None else part[:40] for part in key) if key else otherwise
-
-
-def _laid_out(drawn: Sequence[tuple[str, str]]) -> tuple[Cell, ...]:
-    if not drawn:
-        return ()
-    lines = -(-len(drawn) // PER_LINE)
-    per_line = -(-len(drawn) // lines)
-    width, height = WIDTH / per_line, LINE_HEIGHT if lines > 1 else 2 * LINE_HEIGHT
-    return tuple(
-        Cell(
-            x=round(i % per_line * width, 1),
-            y=i // per_line * height,
-            width=round(width - GAP, 1),
-            height=height - GAP,
-            shade=shade,
-            title=title,
-        )
-        for i, (shade, title) in enumerate(drawn)
-    )
 
 
 def _words(ordered: Sequence[KeyRange], counts: Sequence[int], wrong: int, per_cell: int) -> str:
