@@ -57,7 +57,6 @@ _STOP_SECONDS = 60.0
 _MARGIN_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SETTLED_SECONDS = 60.0
-_OVER = "cut over, without a way back"
 KEEPER = "keeper"
 _outliving: list[subprocess.Popen[bytes]] = []
 """Held, since Python takes a process for forgotten whose handle is let go of while it runs."""
@@ -266,7 +265,7 @@ class Keeper:
                 continue
             line = self._tasks.find(self._name, self._kind)
             found = commands.outcome(child.run.kind, child.files, code)
-            self._write(partial(end_run, run=child.run, outcome=found))
+            self._end(line, child.run, found)
             del self._children[number]
             if line is None:
                 continue
@@ -276,29 +275,34 @@ class Keeper:
                 run=number,
                 exit_code=code,
             )
-            if line.wanted != RUNNING or child.was_stopped:
-                continue
-            if child.run.kind in LASTING:
+            if child.run.kind in LASTING and line.wanted == RUNNING and not child.was_stopped:
                 self._judge(line, child, found)
-            elif found.result.get("over"):
-                self._finish(line, STOPPED, _OVER)
+
+    def _end(self, line: TaskLine | None, run: Run, found: Outcome) -> None:
+        """Writes down how a run ended, and in the same transaction that a task which is over is not to run any more."""
+        over = line if line is not None and found.result.get("over") else None
+
+        def write(connection: Connection) -> None:
+            end_run(connection, run=run, outcome=found)
+            if over is not None:
+                say_wanted(connection, over, STOPPED)
+
+        self._write(write)
+        if over is not None:
+            self._say(over, STOPPED, "cut over, without a way back")
 
     def _judge(self, line: TaskLine, child: _Child, found: Outcome) -> None:
         """What becomes of a task whose lasting command has ended by itself."""
         code = found.exit_code
         if code == 0 or commands.is_final(code):
-            self._finish(line, STOPPED if code == 0 else FAILED, found.message)
+            self._write(lambda connection: say_wanted(connection, line, STOPPED))
+            self._say(line, STOPPED if code == 0 else FAILED, found.message)
             return
         if time.monotonic() - child.began > _SETTLED_SECONDS:
             self._pause = _FIRST_PAUSE
         self._again_at = time.monotonic() + self._pause
         self._say(line, RESTARTING, f"{found.message}; tried again in {self._pause:g} s")
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-
-    def _finish(self, line: TaskLine, state: str, message: str) -> None:
-        """The task is not to run any more."""
-        self._write(lambda connection: say_wanted(connection, line, STOPPED))
-        self._say(line, state, message)
 
     def _settle_earlier(self, line: TaskLine) -> None:
         """Ends what the keeper before has left, and writes down how it ended."""
@@ -319,9 +323,7 @@ class Keeper:
             found = commands.outcome(run.kind, Files.of(self._name, run.id), None)
             if run.started_at and not identity.is_here:
                 found = Outcome(None, f"its keeper on {run.host.partition('/')[0]} was lost")
-            self._write(partial(end_run, run=run, outcome=found))
-            if found.result.get("over"):
-                self._finish(line, STOPPED, _OVER)
+            self._end(line, run, found)
 
     def _wait_for(self, identity: ProcessId) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
