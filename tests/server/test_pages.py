@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.cli.commands import parse
 from tests.server.planting import CERTIFICATE, SUITE_FILE, plant_suite, plant_task
 from tests.server.support import SHOP, Answer, Caller, make_shop, serving
 from truecopy.metastore.tasks import Tasks
@@ -340,7 +343,10 @@ def test_every_button_shows_its_command(browser: Browser, tmp_path: Path) -> Non
         page = browser.get(path).text
         for form in re.findall(r"<form.*?</form>", page, re.DOTALL):
             if "/sign-out" not in form and "/sign-in" not in form and "<button" in form:
-                assert form.count('class="twin"') == form.count("<button"), (path, form)
+                twins = re.findall(r'class="twin"[^>]*>truecopy ([^<]+)<', form)
+                assert len(twins) == form.count("<button"), (path, form)
+                for twin in twins:
+                    parse(shlex.split(re.sub(r"\bN\b|ID…", "1", html.unescape(twin))))
 
 
 def test_a_page_that_is_open_does_not_keep_the_server_from_its_end(

@@ -27,6 +27,7 @@ from truecopy.cli.run import run
 from truecopy.cli.serve import serve_app
 from truecopy.cli.status import status
 from truecopy.cli.stream import stream
+from truecopy.cli.suites import suite_app
 from truecopy.cli.task import task_app
 from truecopy.cli.tasks import (
     add_task,
@@ -34,6 +35,7 @@ from truecopy.cli.tasks import (
     remove_task,
     show_task,
     start_task,
+    stop_run,
     stop_task,
     task_status,
 )
@@ -72,12 +74,14 @@ app.add_typer(queries_app)
 app.add_typer(token_app)
 app.add_typer(serve_app)
 app.add_typer(task_app)
+app.add_typer(suite_app)
 task_app.command("list")(list_tasks)
 task_app.command("add")(add_task)
 task_app.command("show")(show_task)
 task_app.command("status")(task_status)
 task_app.command("start")(start_task)
 task_app.command("stop")(stop_task)
+task_app.command("stop-run")(stop_run)
 task_app.command("remove")(remove_task)
 
 

@@ -1,12 +1,7 @@
-"""`truecopy task list`, `add`, `show`, `status`, `start`, `stop` and `remove`: tasks that are kept running.
-
-By a server, or without one: then they are written into the metastore, and a process beside this one keeps them.
-"""
+"""`truecopy task list`, `add`, `show`, `status`, `start`, `stop`, `stop-run` and `remove`: tasks that are kept."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,20 +10,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from truecopy.model.errors import UsageError
+from truecopy.cli.kept import (
+    WHO,
+    Json,
+    Server,
+    Yes,
+    client,
+    control,
+    print_document,
+    see_to_it,
+    text_of,
+)
 
-Server = Annotated[
-    str | None,
-    typer.Option(
-        envvar="TRUECOPY_SERVER",
-        metavar="URL",
-        help="A server to ask; TRUECOPY_TOKEN holds its token. Default: the metastore of this machine.",
-    ),
-]
 Name = Annotated[str, typer.Argument(help="The task.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _WIDE = 1000
-_WHO = "command line"
 
 
 def list_tasks(server: Server = None, json_: Json = False) -> int:
@@ -42,9 +37,9 @@ def list_tasks(server: Server = None, json_: Json = False) -> int:
       truecopy task list
       truecopy task list --server https://truecopy.example:8080 --json
     """
-    found = _client(server).get("/api/tasks") if server else _summaries()
+    found = client(server).get("/api/tasks") if server else _summaries()
     if json_:
-        _print(found)
+        print_document(found)
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("task", "state", "phase", "rows", "changes", "rate", "lag", "verdict", ""):
@@ -88,20 +83,17 @@ def add_task(
     Examples:
       truecopy task add shop.yaml --start
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise UsageError(f"cannot read the task file {file}") from None
+    text = text_of(file, "task file")
     asked: dict[str, Any] = {"file": text, "check": not no_check, "start": start}
     if server:
-        found = _client(server).post("/api/tasks", asked)
+        found = client(server).post("/api/tasks", asked)
     else:
         from truecopy.server.models import NewTask
 
-        found = _control().add(NewTask(**asked), _WHO).model_dump()
-        _see_to_it()
+        found = control().add(NewTask(**asked), WHO).model_dump()
+        see_to_it()
     if json_:
-        _print(found)
+        print_document(found)
     else:
         typer.echo(f"{found['name']}: {'starts' if start else 'is there; task start begins it'}")
     return 0
@@ -117,10 +109,8 @@ def show_task(name: Name, server: Server = None) -> int:
     Examples:
       truecopy task show shop --server http://127.0.0.1:8080
     """
-    _print(
-        _client(server).get(f"/api/tasks/{name}")
-        if server
-        else _control().detail(name).model_dump()
+    print_document(
+        client(server).get(f"/api/tasks/{name}") if server else control().detail(name).model_dump()
     )
     return 0
 
@@ -137,12 +127,12 @@ def task_status(name: Name, server: Server = None, json_: Json = False) -> int:
       truecopy task status shop --server http://127.0.0.1:8080 --json
     """
     if server:
-        shown, legs = (_client(server).get(f"/api/tasks/{name}{end}") for end in ("", "/status"))
+        shown, legs = (client(server).get(f"/api/tasks/{name}{end}") for end in ("", "/status"))
     else:
-        control = _control()
-        shown, legs = (one.model_dump() for one in (control.detail(name), control.status(name)))
+        plane = control()
+        shown, legs = (one.model_dump() for one in (plane.detail(name), plane.status(name)))
     if json_:
-        _print({"state": shown["state"], "message": shown["message"], **legs})
+        print_document({"state": shown["state"], "message": shown["message"], **legs})
         return 0
     said = f" ({shown['message']})" if shown["message"] else ""
     typer.echo(f"{name}: {shown['state']}{said}")
@@ -189,9 +179,29 @@ def stop_task(name: Name, server: Server = None) -> int:
     return 0
 
 
+def stop_run(
+    run: Annotated[int, typer.Argument(help="The number of the run.", min=1)], server: Server = None
+) -> int:
+    """End a run of a task or of a suite: a verification, a check, queries.
+
+    The pages and `task show` tell its number. A cutover that is under way
+    ends by itself only: writers may be locked out.
+
+    \b
+    Examples:
+      truecopy task stop-run 12
+    """
+    if server:
+        client(server).post(f"/api/runs/{run}/stop")
+    else:
+        control().stop_run(run)
+    typer.echo(f"run {run}: ends")
+    return 0
+
+
 def remove_task(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     server: Server = None,
 ) -> int:
     """Forget a task that has stopped, with its progress and its validation.
@@ -206,41 +216,18 @@ def remove_task(
     if not yes:
         typer.confirm(f"Forget {name}? The copied rows stay.", abort=True, err=True)
     path = f"/api/tasks/{name}"
-    for line in _client(server).delete(path)["said"] if server else _control().delete(name):
+    for line in client(server).delete(path)["said"] if server else control().delete(name):
         typer.echo(f"removed: {line}")
     return 0
 
 
 def _want(name: str, word: str, server: str | None) -> None:
     if server:
-        _client(server).post(f"/api/tasks/{name}/{word}")
+        client(server).post(f"/api/tasks/{name}/{word}")
         return
-    _control().want(name, "running" if word == "start" else "stopped", _WHO)
-    _see_to_it()
+    control().want(name, "running" if word == "start" else "stopped", WHO)
+    see_to_it()
 
 
 def _summaries() -> list[dict[str, Any]]:
-    return [one.model_dump() for one in _control().summaries()]
-
-
-def _see_to_it() -> None:
-    """Without a server this process starts the keepers that are missing; they outlive it."""
-    from truecopy.tasks.supervisor import Supervisor
-
-    Supervisor().look()
-
-
-def _client(server: str) -> Any:
-    from truecopy.server.client import Client
-
-    return Client(server)
-
-
-def _control() -> Any:
-    from truecopy.server.control import Control
-
-    return Control()
-
-
-def _print(document: object) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    return [one.model_dump() for one in control().summaries()]

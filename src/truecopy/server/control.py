@@ -262,10 +262,10 @@ class Control:
     def suite(self, name: str) -> models.Suite:
         return self._suite(self.line(name, SUITE))
 
-    def add_suite(self, asked: models.NewSuite, who: str) -> models.Suite:
-        if self.tasks.find(asked.name, SUITE) is not None:
-            raise NotNow(f"there is a suite {asked.name} already")
-        return self._suite(self.tasks.add(suite_line(asked.name, asked.file, who)))
+    def add_suite(self, name: str, file: str, who: str) -> models.Suite:
+        if self.tasks.find(name, SUITE) is not None:
+            raise NotNow(f"there is a suite {name} already")
+        return self._suite(self.tasks.add(suite_line(name, file, who)))
 
     def delete_suite(self, name: str) -> None:
         line = self.line(name, SUITE)

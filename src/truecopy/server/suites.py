@@ -29,7 +29,7 @@ def list_suites(_: Viewer, plane: Plane) -> list[models.Suite]:
 @router.post("", status_code=201)
 def make_suite(asked: models.NewSuite, who: Administrator, plane: Plane) -> models.Suite:
     """Make a suite of its file, which names both ends."""
-    return plane.add_suite(asked, who.name)
+    return plane.add_suite(asked.name, asked.file, who.name)
 
 
 @router.get("/{name}")

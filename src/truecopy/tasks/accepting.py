@@ -19,6 +19,7 @@ from truecopy.tasks.problems import TaskFileError
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 """Of what is named in addresses and files."""
+_LETTERS = "at most 64 letters of ASCII, digits, points, - and _, no point or - first"
 _OF_SECRETS = re.compile(r"pass|secret|token|credential|access[._-]?key", re.IGNORECASE)
 _HIDDEN = "***"
 _NAMED = "1"
@@ -39,9 +40,7 @@ def read_task(text: str) -> Iterator[Task]:
         except UsageError as error:
             raise UsageError(str(error).replace(file.name, "as YAML")) from None
         if not re.fullmatch(NAME, task.task):
-            raise TaskFileError(
-                "the file", ["task: only letters of ASCII, digits, points, - and _"]
-            )
+            raise TaskFileError("the file", [f"task: {_LETTERS}"])
         if problems := list(_secrets_in(task)):
             raise TaskFileError("the file", problems)
         if task.metastore is not None:
@@ -68,6 +67,8 @@ def suite_line(name: str, text: str, who: str) -> TaskLine:
     """What the metastore keeps of a suite of queries; one that holds a password is refused."""
     from truecopy.queries.suite_file import read_head
 
+    if not re.fullmatch(NAME, name):
+        raise UsageError(f"the suite's name: {_LETTERS}")
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=task_folder(), prefix="new-", suffix=".yaml"
     ) as file:

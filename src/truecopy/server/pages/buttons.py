@@ -65,5 +65,5 @@ def stop_button(run: RunModel) -> Button | None:
     """What ends a run; a cutover ends by itself."""
     if run.state == "ended" or (run.kind in (CUTOVER, REHEARSE, SWITCH_BACK) and run.started_at):
         return None
-    twin = f"curl -X POST $TRUECOPY_SERVER/api/runs/{run.id}/stop"
+    twin = f"truecopy task stop-run {run.id}"
     return Button("Stop this run", f"/runs/{run.id}/stop", twin)

@@ -44,9 +44,9 @@ def make_suite(request: Request, acting: Administers, plane: Plane) -> Response:
     """Makes a suite; what is wrong is shown beside the file."""
     name, file = acting.form.text("name"), acting.form.text("file")
     try:
-        made = plane.add_suite(models.NewSuite(name=name, file=file), acting.who.name)
-    except (TruecopyError, ValueError) as error:
-        said = str(error) if isinstance(error, TruecopyError) else "a name has letters and digits"
+        made = plane.add_suite(name, file, acting.who.name)
+    except TruecopyError as error:
+        said = str(error)
         request.state.outcome = f"400 {' '.join(said.split())}"[:500]
         return show(request, acting.who, "new_suite", 400, name=name, file=file, error=said)
     return go(f"/suites/{made.name}", f"The suite {made.name} was made.")
@@ -60,7 +60,7 @@ def suite_page(
     suite = plane.suite(name)
     ended = plane.last(name, (QUERIES,), SUITE)
     found = plane.items(ended.id, offset, ROWS) if ended else None
-    run = Button("Run", f"/suites/{name}/run", f"truecopy queries run {name}.yaml", style="main")
+    run = Button("Run", f"/suites/{name}/run", f"truecopy suite run {name}", style="main")
     return show(
         request,
         who,
