@@ -8,6 +8,8 @@ import pytest
 
 from tests.queries.conftest import ENGINES
 from tests.queries.ends import End, both, run
+from truecopy.engines.queries.session import open_session
+from truecopy.model.endpoint import parse_endpoint
 from truecopy.queries.query import Query, SideQuery
 from truecopy.queries.result import Skipped, Status
 
@@ -124,3 +126,17 @@ def test_a_user_who_may_only_read_can_verify(postgres_end: End, mariadb_end: End
     finally:
         postgres_end.execute("DROP OWNED BY reader; DROP ROLE reader")
         mariadb_end.execute("DROP USER reader")
+
+
+def test_results_are_kept_without_transactions_where_that_is_allowed(mariadb_end: End) -> None:
+    with open_session(parse_endpoint(mariadb_end.url)) as session:
+        session.make_scratch()
+        session.run(session.create_as(session.scratch_name("tcq_kept"), "SELECT * FROM t"))
+        kept = session.select(
+            "SELECT engine FROM information_schema.tables WHERE table_name = 'tcq_kept'"
+        )
+        assert kept == [("Aria",)]
+    with open_session(parse_endpoint(mariadb_end.url)) as session:
+        session.execute("SET SESSION enforce_storage_engine = InnoDB")
+        made = session.create_as(session.scratch_name("tcq_enforced"), "SELECT * FROM t")
+        session.run(made)  # another engine would be refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pymysql
@@ -210,6 +211,21 @@ class MySQLQueries(QuerySession):
 
     def read_only(self) -> None:
         self.execute("SET SESSION TRANSACTION READ ONLY")
+
+    def create_as(self, table: str, query: str) -> str:
+        """On MariaDB without transactions, in a third of the time: a result is written once, read, and dropped."""
+        return f"CREATE TABLE {table}{self._storage} AS {query}"
+
+    @property
+    def survives_crashes(self) -> bool:
+        return not self._storage
+
+    @cached_property
+    def _storage(self) -> str:
+        if "MariaDB" not in self._connection.get_server_info():
+            return ""
+        (((enforced,),), _) = self._ask("SELECT @@enforce_storage_engine", None)
+        return "" if enforced else " ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=DYNAMIC"
 
     def _charsets(self, query: str, names: Sequence[str]) -> list[str]:
         """Of columns, which the metadata of a result tells as they are sent, not as they are."""

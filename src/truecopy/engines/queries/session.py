@@ -45,7 +45,6 @@ class QuerySession(ABC):
         dialect: What sqlglot calls this engine's SQL.
         scratch: The schema (with its catalog, where there are such) that takes all tables we make.
         keeps_scratch: Whether scratch tables outlive the connection.
-        survives_crashes: Whether they hold the same rows after the server crashed.
         makes_views: Whether a view in the scratch schema may read tables of another one.
         describes_cheaply: Whether `describe` runs nothing.
         serves_tasks: Whether connections of other processes see scratch tables.
@@ -56,7 +55,6 @@ class QuerySession(ABC):
     texts: Texts
     scratch: tuple[str, ...]
     keeps_scratch = True
-    survives_crashes = True
     makes_views = True
     describes_cheaply = True
     serves_tasks = True
@@ -64,6 +62,11 @@ class QuerySession(ABC):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+
+    @property
+    def survives_crashes(self) -> bool:
+        """Whether scratch tables hold the same rows after the server crashed."""
+        return True
 
     # Supplied by an engine
 
