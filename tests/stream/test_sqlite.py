@@ -640,6 +640,29 @@ def test_release_lets_the_log_go(shop: Shop) -> None:
         assert len(changes(log, end, log.current())) == 1
 
 
+def test_two_streams_of_one_file_keep_the_log_for_each_other(shop: Shop) -> None:
+    shop.app.execute(SIMPLE)
+    with shop.open(slot="one") as one, shop.open(slot="two") as two:
+        start = two.current()
+        fill(shop, 1, 10)
+        end = one.current()
+        one.release(end)
+        assert len(changes(two, two.seek(start.position), end)) == 10
+        two.release(end)
+        assert two.oldest().position == end.position
+        remove(shop.endpoint, _reading("one"))
+        fill(shop, 100, 5)
+        assert len(changes(two, end, two.current())) == 5
+        remove(shop.endpoint, _reading("two"))
+    assert not shop.app.execute(
+        "SELECT 1 FROM sqlite_schema WHERE name GLOB 'truecopy_*'"
+    ).fetchall()
+
+
+def _reading(slot: str) -> Wanted:
+    return Wanted("shop", settings={"slot": slot})
+
+
 def test_seeks_by_time(shop: Shop) -> None:
     shop.app.execute(SIMPLE)
     with shop.open(longest_transaction="0") as log:

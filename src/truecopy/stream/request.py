@@ -54,6 +54,8 @@ class Request:
         max_lag: Seconds behind its source at which a server of a shard is left for another one.
         heartbeat: Seconds between heartbeats of an idle stream; 0 for none.
         stop_on_reshard: End when the serving shards change, instead of following them.
+        releases: Whether the source lets go of the log as far as Spark has taken it; False where the consumer
+            only holds what it took, and releases by itself what it has stored.
         settings: Options of one engine.
     """
 
@@ -69,6 +71,7 @@ class Request:
     max_lag: float = 60.0
     heartbeat: float = 0.0
     stop_on_reshard: bool = False
+    releases: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -162,6 +165,7 @@ _READERS = {
     "max_lag": float,
     "heartbeat": float,
     "stop_on_reshard": _boolean,
+    "releases": _boolean,
 }
 
 Point = str | int | EventToken | KeyspacePosition

@@ -114,7 +114,8 @@ class ChangesStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailab
         return [ChangesPartition(part) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._opened().release(Offset.parse(end))
+        if self._request.releases:
+            self._opened().release(Offset.parse(end))
 
     def stop(self) -> None:
         if self._stream is not None:

@@ -49,6 +49,9 @@ DEFINITION = PREFIX + "definition"
 TABLE = PREFIX + "table"
 STATE = PREFIX + "state"
 
+_READER = "reader "
+"""Before the name of a reader, in the state: the first row of the log that it still needs."""
+
 _OWN = (LOG, CANDIDATE, ANNOTATION, DEFINITION, TABLE, STATE)
 _CREATE = (
     # The rows that were, in the order in which they were written; values as they were stored.
@@ -77,7 +80,7 @@ class _Known:
 
 
 def install(endpoint: Endpoint, wanted: Wanted, checked: int = 0) -> None:
-    """Makes the log and its triggers where they are missing or do not fit any more.
+    """Makes the log and its triggers where they are missing or do not fit any more, and holds the log for its reader.
 
     Args:
         endpoint: The file.
@@ -88,11 +91,39 @@ def install(endpoint: Endpoint, wanted: Wanted, checked: int = 0) -> None:
     with _writing(endpoint) as connection:
         _create(connection)
         _adapt(connection, wanted, checked)
+        if (name := reader(wanted)) is not None:
+            connection.execute(
+                f"INSERT OR IGNORE INTO {STATE} (name, value) SELECT ?, MIN(sequence) FROM {LOG}",
+                (name,),
+            )
 
 
-def remove(endpoint: Endpoint, _wanted: Wanted | None = None) -> None:
-    """Drops the log and its triggers, with all that was logged."""
+def reader(wanted: Wanted) -> str | None:
+    """The name under which a stream holds the log, by the setting `slot`; None for one that lets go of nothing anyway.
+
+    Those without a name share one: a stream that was opened once, and forgotten, must not make the file grow for ever.
+    """
+    if wanted.settings.get("keep_log", "").lower() in ("true", "1", "yes"):
+        return None
+    return _READER + wanted.settings.get("slot", "")
+
+
+def let_go(connection: sqlite3.Connection, name: str, sequence: int) -> int:
+    """A reader needs nothing before a row of the log; up to where nobody needs anything."""
+    connection.execute(f"UPDATE {STATE} SET value = MAX(value, ?) WHERE name = ?", (sequence, name))
+    ((free,),) = connection.execute(
+        f"SELECT MIN(value) FROM {STATE} WHERE name GLOB '{_READER}*'"
+    ).fetchall()
+    return int(free)
+
+
+def remove(endpoint: Endpoint, wanted: Wanted | None = None) -> None:
+    """Drops the log and its triggers, with all that was logged; not while another reader holds it."""
     with _writing(endpoint) as connection:
+        if wanted is not None and is_installed(connection):
+            connection.execute(f"DELETE FROM {STATE} WHERE name = ?", (reader(wanted),))
+            if connection.execute(f"SELECT 1 FROM {STATE} WHERE name GLOB '{_READER}*'").fetchall():
+                return
         found = connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'truecopy_[0-9]*'"
         ).fetchall()
@@ -112,8 +143,11 @@ def is_installed(connection: sqlite3.Connection) -> bool:
 
 
 def fits(connection: sqlite3.Connection, wanted: Wanted) -> bool:
-    """Whether every wanted table has the triggers that it should have; reads only."""
+    """Whether the log is held for its reader, and every wanted table has its triggers; reads only."""
     if not is_installed(connection):
+        return False
+    held = connection.execute(f"SELECT 1 FROM {STATE} WHERE name = ?", (reader(wanted),)).fetchall()
+    if not held and reader(wanted) is not None:
         return False
     if wanted.settings.get("gaps") == "resync" and _gaps(connection):
         return False

@@ -37,6 +37,8 @@ from truecopy.stream.sqlite.install import (
     fits,
     install,
     is_installed,
+    let_go,
+    reader,
     virtual_tables,
 )
 from truecopy.stream.sqlite.triggers import (
@@ -199,8 +201,9 @@ class SQLiteLog:
         return Lag(max(0, end.total - mark.written), max(0.0, (_now() - waiting.at) / 1e6))
 
     def release(self, mark: Mark) -> None:
-        """Deletes what is before the mark, a little at a time; what a busy file refuses waits."""
-        if self._wanted.settings.get("keep_log", "").lower() in ("true", "1", "yes"):
+        """Deletes what nobody needs any more, a little at a time; what a busy file refuses waits."""
+        name = reader(self._wanted)
+        if name is None:
             return
         sequence = _sequence(mark.position)
         with closing(open_file(self.endpoint, "rw")) as connection:
@@ -214,13 +217,14 @@ class SQLiteLog:
                         f"UPDATE {STATE} SET value = MAX(value, ?) WHERE name = 'checked'",
                         (self._checked,),
                     )
+                free = let_go(connection, name, sequence)
                 connection.execute("COMMIT")
                 # The row at the mark stays: it says where the log starts.
                 rows = f"SELECT sequence FROM {LOG} WHERE sequence < ? ORDER BY sequence LIMIT {_RELEASE_ROWS}"
                 while connection.execute(
                     f"DELETE FROM {LOG} WHERE sequence IN ({rows})"
                     f" AND EXISTS (SELECT 1 FROM {LOG} WHERE sequence >= ?)",
-                    (sequence, sequence),
+                    (free, free),
                 ).rowcount:
                     pass
             except sqlite3.OperationalError as error:

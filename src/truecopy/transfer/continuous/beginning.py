@@ -11,7 +11,10 @@ from truecopy.engines import pool
 from truecopy.metastore.validations import Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.position import parse_position
+from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.stream.keyspace import KeyspaceStream
+from truecopy.stream.log import LogGone
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request, parse_point
 from truecopy.transfer.continuous.applied import Place, require_views
@@ -23,11 +26,22 @@ BATCH_BYTES = 32 << 20
 
 
 def stream_of(settings: Settings) -> Request:
-    """The stream of the source, beside that of the replication: with a slot of its own where there are slots."""
+    """The stream of the source, beside that of the replication: with a slot of its own where there are slots.
+
+    It lets go of nothing by itself: a batch that Spark has done with may be held, and is not stored.
+    """
     request = settings.request
     digest = hashlib.sha256(f"validate {settings.task}".encode()).hexdigest()[:12]
     own = {**request.settings, "slot": f"truecopy_v{digest}"}
-    return replace(request, settings=own, max_bytes=min(request.max_bytes, BATCH_BYTES))
+    most = min(request.max_bytes, BATCH_BYTES)
+    return replace(request, settings=own, max_bytes=most, releases=False)
+
+
+def keep_log(settings: Settings) -> None:
+    """Has the source keep its log for the validation from now on, where it keeps one for each who reads."""
+    with KeyspaceStream(stream_of(settings)) as stream:
+        if not stream.missing():
+            stream.current()
 
 
 def claim(
@@ -39,13 +53,14 @@ def claim(
         settings: The task.
         mode: How it compares from now on.
         start: `current`, a time or a token; None to go on.
-        at: Where one begins that is new; None for now.
+        at: Where one begins that is new, or as near as the log reaches back; None for now.
     """
     _require_target(settings)
     store = Validations()
     standing = store.find(settings.task)
     if standing is None or start is not None:
-        position = _find(settings, start or "current") if start or at is None else at
+        wanted = None if start is not None else at
+        position = _reached(settings, wanted) if wanted else _find(settings, start or "current")
         if standing is not None:
             store.restart(settings.task, position)
         return store.claim(settings.task, mode, position)
@@ -91,6 +106,26 @@ def _find(settings: Settings, start: str) -> dict[str, Place]:
         if lines := stream.missing():
             raise CannotFinish("; ".join(lines))
         return _places(stream.start(point))
+
+
+def _reached(settings: Settings, at: Mapping[str, Place]) -> Mapping[str, Place]:
+    """The places, or where the log begins that does not reach back to them."""
+    with KeyspaceStream(stream_of(settings)) as stream:
+        try:
+            stream.start(position_of(at))
+        except LogGone:
+            return _places(stream.start("start"))
+    return at
+
+
+def position_of(places: Mapping[str, Place]) -> KeyspacePosition:
+    """Places by shard as a point of the stream."""
+    return KeyspacePosition(
+        tuple(
+            EventToken(committed_at, shard, parse_position(position))
+            for shard, (position, committed_at) in places.items()
+        )
+    )
 
 
 def _places(offset: Offset) -> dict[str, Place]:

@@ -46,6 +46,8 @@ def run_validators(validators: Sequence[Validator], start: str | None = None) ->
 def validating(tasks: Sequence[Settings], said: Callable[[str], None]) -> Iterator[None]:
     """Validation beside a run of tasks that ask for it, while the block runs; what stops it does not stop the run."""
     validators = [Validator(one, one.continuous, said) for one in tasks if one.continuous]
+    for validator in validators:
+        validator.keep_log()
     threads = [threading.Thread(target=_beside, args=(each,), daemon=True) for each in validators]
     for thread in threads:
         thread.start()

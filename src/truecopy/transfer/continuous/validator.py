@@ -20,17 +20,22 @@ from truecopy.metastore.validations import STOPPED, Standing, TakenOver, Validat
 from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
-from truecopy.model.position import parse_position
-from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import choose_settings, explain_spark, explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.transfer.continuous.applied import Applied, Part, Place, choose_applied, require_views
-from truecopy.transfer.continuous.beginning import claim, replicated_from, stream_of
+from truecopy.transfer.continuous.beginning import (
+    claim,
+    keep_log,
+    position_of,
+    replicated_from,
+    stream_of,
+)
 from truecopy.transfer.continuous.entries import from_bytes
 from truecopy.transfer.continuous.held import Gathering, Held, not_behind
 from truecopy.transfer.continuous.judge import MICROSECONDS
 from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.continuous.releasing import Releasing
 from truecopy.transfer.continuous.rounds import FOREVER, Rounds
 from truecopy.transfer.continuous.tables import Tables
 from truecopy.transfer.packing import Packed, apply_each
@@ -86,6 +91,7 @@ class Validator:
         self._taken_at = 0.0
         self._asked_at = -_LOG_END_SECONDS
         self._end: dict[str, str] = {}
+        self._releasing = Releasing(self._stream)
         self._is_broken = False
         self._failure: TruecopyError | None = None
 
@@ -98,6 +104,15 @@ class Validator:
         secrets = parse_endpoint(self._settings.source), self._target
         self._said(mask_secrets(line, secrets))
 
+    def keep_log(self) -> None:
+        """Has the source keep its log from now on: for a run that is about to copy, and replicates later."""
+        try:
+            keep_log(self._settings)
+        except TruecopyError as error:
+            self.tell(
+                f"the log is not kept for validation: {error}"
+            )  # the run meets the same, and says it
+
     def begin(self, start: str | None = None, at: Mapping[str, Place] | None = None) -> Standing:
         """Takes the validation over, or begins it.
 
@@ -105,7 +120,14 @@ class Validator:
             start: `current`, a time or a token; None to go on.
             at: Where one begins that is new; None for now.
         """
-        return claim(self._settings, self._options.mode, start, at)
+        is_new = self._store.find(self.task) is None
+        standing = claim(self._settings, self._options.mode, start, at)
+        if is_new and at is not None and standing.position != at:
+            begin = ", ".join(position for position, _ in standing.position.values())
+            self.tell(
+                f"the log that is kept for validation begins at {begin}: earlier changes are not validated"
+            )
+        return standing
 
     def run(self, start: str | None = None, at: Mapping[str, Place] | None = None) -> None:
         """Validates until `stop`, by hand or by an error; see `begin`."""
@@ -183,11 +205,7 @@ class Validator:
         self._held = Held()
         self._failure = None
         self._is_broken = False
-        tokens = tuple(
-            EventToken(committed_at, shard, parse_position(position))
-            for shard, (position, committed_at) in self._rounds.position.items()
-        )
-        start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
+        start = str(position_of(self._rounds.position))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint:
             writer = apply_each(self._spark, self._stream, start, self._columns, self._take)
             query = writer.option("checkpointLocation", checkpoint).start()
@@ -239,6 +257,8 @@ class Validator:
             ends = {shard: (mark.position, mark.committed_at) for shard, mark in marks}
             at = not_behind(ends, self._held.reached)
             self._held.reached |= at
+            if end is not None:
+                self._releasing.look(end, self._rounds.position)
             if self._is_broken or not query.isActive:
                 return
             self._rounds.caught_up |= bool(at) and self._is_idle(query)
