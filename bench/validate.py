@@ -78,9 +78,8 @@ def measure(changes: int) -> list[Figure]:
     ):
         figures = memory_figures(source, target, changes)
         session = spark.session()
-        with backlog(source, target, 3000) as small:
-            validate(small)  # starts Spark's workers
         with backlog(source, target, changes) as large:
+            validate(large)  # starts Spark's workers; the JVM compiles what it runs often
             figures += backlog_figures(large)
             figures += load_figures(large)
         session.stop()

@@ -33,6 +33,9 @@ _SHIPPED_AS = "truecopy_packages"
 _NOT_SHIPPED = {"pyspark", "py4j"}
 _SHIPPED_EXTRAS = {"truecopy": ("mysql", "postgresql", "duckdb", "delta"), "psycopg": ("binary",)}
 """What is there only if it was asked for, and then is needed by executors, too."""
+_CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _OF_USAGE = {"UsageError", "IncomparableTypes"}
 
 
@@ -147,10 +150,14 @@ def _settings(master: str) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-            f" -Dtruecopy.log={log_file()} -Duser.timezone=UTC -XX:+UseSerialGC"
+            f" -Dtruecopy.log={log_file()} -Duser.timezone=UTC"
+            # Most memory is the Python workers'; a heap with little room to spare costs next to no time.
+            " -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
         ),
     }
     if is_local(master):
+        # The default one asks other programs for the rights of every file: 30 ms for what takes 8.
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
     else:

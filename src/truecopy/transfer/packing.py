@@ -53,6 +53,8 @@ _ODD, _GOLDEN = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
 """What a worker gathers before it packs."""
 _PIECE_ROWS = 50_000
+_NOT_WORTH_IT = "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"
+"""To Spark a batch is some hundred rows, however many changes: planning again and making code take longer than it."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ def apply_each(
     schema = from_arrow_schema(pa.schema([CHANGE_SCHEMA.field(name) for name in columns]))
 
     def apply_kept(batch: DataFrame, number: int) -> None:
+        for name in _NOT_WORTH_IT:
+            batch.sparkSession.conf.set(name, "false")  # which is the session of this query alone
         with _kept(batch):
             apply(Packed(batch, schema), number)
 
