@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from truecopy.model.errors import UsageError
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from truecopy.server.client import Client
     from truecopy.server.control import Control
 
+_WIDE = 1000
 WHO = "command line"
 """Who asked, where no token says it."""
 
@@ -60,6 +63,22 @@ def text_of(file: Path, what: str) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"cannot read the {what} {file}") from None
+
+
+def table_of(*columns: str) -> Table:
+    """A table of what is kept, a line each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Prints it; lines stay whole for a program that reads them."""
+    out = Console(highlight=False)
+    if not out.is_terminal:
+        out.width = _WIDE
+    out.print(table)
 
 
 def print_document(document: object) -> None:

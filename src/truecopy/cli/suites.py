@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from truecopy.cli.kept import (
     WHO,
@@ -18,7 +16,9 @@ from truecopy.cli.kept import (
     client,
     control,
     print_document,
+    print_table,
     see_to_it,
+    table_of,
     text_of,
 )
 
@@ -52,9 +52,7 @@ def list_suites(server: Server = None, json_: Json = False) -> int:
     if json_:
         print_document(found)
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("suite", "last run", "state", ""):
-        table.add_column(column, overflow="fold")
+    table = table_of("suite", "last run", "state", "")
     for suite in found:
         run = suite["last"]
         table.add_row(
@@ -63,7 +61,7 @@ def list_suites(server: Server = None, json_: Json = False) -> int:
             _word(run),
             escape(_counts(run) or run["message"]) if run else "",
         )
-    Console(highlight=False).print(table)
+    print_table(table)
     return 0
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from truecopy.cli.kept import (
     WHO,
@@ -18,12 +16,13 @@ from truecopy.cli.kept import (
     client,
     control,
     print_document,
+    print_table,
     see_to_it,
+    table_of,
     text_of,
 )
 
 Name = Annotated[str, typer.Argument(help="The task.")]
-_WIDE = 1000
 
 
 def list_tasks(server: Server = None, json_: Json = False) -> int:
@@ -41,9 +40,7 @@ def list_tasks(server: Server = None, json_: Json = False) -> int:
     if json_:
         print_document(found)
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("task", "state", "phase", "rows", "changes", "rate", "lag", "verdict", ""):
-        table.add_column(column, overflow="fold")
+    table = table_of("task", "state", "phase", "rows", "changes", "rate", "lag", "verdict", "")
     for one in found:
         told = one["progress"] or {}
         lag = told.get("lag_seconds")
@@ -58,10 +55,7 @@ def list_tasks(server: Server = None, json_: Json = False) -> int:
             one["verdict"] or "",
             escape(one["message"]),
         )
-    out = Console(highlight=False)
-    if not out.is_terminal:
-        out.width = _WIDE
-    out.print(table)
+    print_table(table)
     return 0
 
 
@@ -184,8 +178,8 @@ def stop_run(
 ) -> int:
     """End a run of a task or of a suite: a verification, a check, queries.
 
-    The pages and `task show` tell its number. A cutover that is under way
-    ends by itself only: writers may be locked out.
+    The pages tell its number, and so does `suite run`. A cutover that is under
+    way ends by itself only: writers may be locked out.
 
     \b
     Examples:

@@ -114,7 +114,7 @@ def let_go(connection: sqlite3.Connection, name: str, sequence: int) -> int:
     ((free,),) = connection.execute(
         f"SELECT MIN(value) FROM {STATE} WHERE name GLOB '{_READER}*'"
     ).fetchall()
-    return int(free)
+    return int(free or 0)  # none is known: the log was made anew since
 
 
 def remove(endpoint: Endpoint, wanted: Wanted | None = None) -> None:

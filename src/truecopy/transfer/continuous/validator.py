@@ -108,10 +108,8 @@ class Validator:
         """Has the source keep its log from now on: for a run that is about to copy, and replicates later."""
         try:
             keep_log(self._settings)
-        except TruecopyError as error:
-            self.tell(
-                f"the log is not kept for validation: {error}"
-            )  # the run meets the same, and says it
+        except TruecopyError as error:  # which the run will meet, too
+            self.tell(f"the log is not kept for validation: {error}")
 
     def begin(self, start: str | None = None, at: Mapping[str, Place] | None = None) -> Standing:
         """Takes the validation over, or begins it.
