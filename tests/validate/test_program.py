@@ -37,7 +37,7 @@ verify:
   continuous: {{validate-interval: 1s, row-error-delay: 2s}}
 """
     )
-    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))")
+    mariadb_db.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(80))")
     mariadb_db.executemany(
         "INSERT INTO items VALUES (%s, %s)", [(n, f"name {n}") for n in range(200)]
     )

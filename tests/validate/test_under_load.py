@@ -91,12 +91,33 @@ class Planting:
         wait_for(lambda: self._target.execute(asked, ends) == wanted)
 
 
+@contextmanager
+def noticing(watched: Watched) -> Iterator[dict[int, float]]:
+    """When each error was first there, for somebody who looks every second; later looks move its last failure."""
+    seen: dict[int, float] = {}
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(1.0):
+            for error in watched.new:
+                seen.setdefault(int(error.key["id"] or 0), time.time())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
 def prove(source: Database, target: Database, settings: Settings, spark: SparkSession) -> None:
     with (
         load(source),
         validating(
             settings, validate_interval=INTERVAL, validate_changes=10**9, row_error_delay=DELAY
         ) as watched,
+        noticing(watched) as reported,
     ):
         watched.until(lambda: watched.standing.standing.caught_up, "caught up")
         planting = Planting(source, target, watched)
@@ -105,14 +126,8 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
             time.sleep(INTERVAL)  # checks go on as they would
         planted = planting.planted
         assert len(planted) == 200
-        reported: dict[int, float] = {}
-
-        def are_reported() -> bool:
-            for error in watched.new:
-                reported.setdefault(int(error.key["id"] or 0), error.last_failed_at / 1e6)
-            return reported.keys() >= planted.keys()
-
-        watched.until(are_reported, "200 errors", DELAY + 4 * INTERVAL + 4 * SLACK)
+        most = DELAY + 4 * INTERVAL + 4 * SLACK
+        watched.until(lambda: reported.keys() >= planted.keys(), "200 errors", most)
         found = {int(error.key["id"] or 0): error for error in watched.new}
         assert found.keys() == planted.keys()
         for number, (damage, at) in planted.items():
