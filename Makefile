@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 STAMP := $(VENV)/.installed
 MYSQL_ROOT := .mysql/root
+CLASSES := $(VENV)/spark-classes.jsa
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -38,8 +39,13 @@ servers: ## Install MariaDB, PostgreSQL, Redis, memcached and Chromium for the t
 	@scripts/system-packages servers
 
 .PHONY: test
-test: setup servers lint ## Lint, then all tests, against real servers; two processes, each with servers of its own
-	$(BIN)/pytest -n 2 --dist loadscope
+test: setup servers lint $(CLASSES) ## Lint, then all tests, against real servers; two processes, each with servers of its own
+	SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(abspath $(CLASSES)) -XX:TieredStopAtLevel=1" $(BIN)/pytest -n 2 --dist loadscope
+
+# Some hundred JVMs are started by the tests and live for seconds: what each would do at first is kept.
+$(CLASSES): $(STAMP)
+	@rm -f $@
+	@SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(abspath $@)" $(BIN)/python -m tests.spark_classes > /dev/null
 
 .PHONY: lint
 lint: setup ## Style, types, the direction of imports, dependencies
