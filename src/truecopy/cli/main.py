@@ -10,6 +10,7 @@ import traceback
 from types import FrameType
 
 import typer
+from setproctitle import setproctitle
 from typer.exceptions import TyperException
 
 from truecopy import spark as spark_settings
@@ -109,6 +110,7 @@ def _root(
 def main() -> None:
     """Runs a command. Exit codes: 0 equal or done, 1 differences, 2 wrong usage, 3 could not finish."""
     signal.signal(signal.SIGTERM, _terminated)
+    _leave_the_process_list()
     # What libraries log beside the one line that the user gets.
     logging.getLogger().addHandler(logging.FileHandler(spark_settings.log_file(), delay=True))
     sys.exit(_run())
@@ -155,6 +157,13 @@ def _fail(message: str, code: int, hint: str = "") -> int:
     else:
         typer.echo(f"truecopy: {said}", err=True)
     return code
+
+
+def _leave_the_process_list() -> None:
+    """Takes the secrets of a command line out of what every user of the machine can read of it."""
+    shown = [_masked(word) for word in sys.argv]
+    if shown != sys.argv:
+        setproctitle(" ".join((sys.executable, *shown)))
 
 
 def _masked(text: str) -> str:
