@@ -130,7 +130,8 @@ def show_suite(name: Name, server: Server = None) -> int:
 def remove_suite(name: Name, yes: Yes = False, server: Server = None) -> int:
     """Forget a suite that does not run, with its results.
 
-    Nothing on either end changes: scratch tables went with each query.
+    It asks first, and refuses while the suite runs. Nothing on either end
+    changes: scratch tables went with each query.
 
     \b
     Examples:
