@@ -38,9 +38,17 @@ demo: setup ## See it find a wrong row, in a minute, without a database server
 servers: ## Install MariaDB, PostgreSQL, Redis, memcached and Chromium for the tests, where they are missing
 	@scripts/system-packages servers
 
+# Two processes, each with servers of its own; tests of a module share what they have started.
+IN_TWO = SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(abspath $(CLASSES)) -XX:TieredStopAtLevel=1" \
+	$(BIN)/pytest -n 2 --dist loadscope
+
 .PHONY: test
-test: setup servers lint $(CLASSES) ## Lint, then all tests, against real servers; two processes, each with servers of its own
-	SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$(abspath $(CLASSES)) -XX:TieredStopAtLevel=1" $(BIN)/pytest -n 2 --dist loadscope
+test: setup servers lint $(CLASSES) ## Lint, then the tests, against real servers
+	$(IN_TWO) -m "not slow and not long"
+
+.PHONY: long
+long: setup servers $(CLASSES) ## The tests that take ten seconds or more, each
+	$(IN_TWO) -m "long and not slow"
 
 # Some hundred JVMs are started by the tests and live for seconds: what each would do at first is kept.
 $(CLASSES): $(STAMP)
@@ -73,7 +81,7 @@ $(MYSQL_ROOT):
 	scripts/fetch-mysql $@
 
 .PHONY: soak
-soak: setup servers ## The tests that take long
+soak: setup servers ## The tests that take minutes, each
 	$(BIN)/pytest -m slow --timeout 3600
 
 .PHONY: bench

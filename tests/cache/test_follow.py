@@ -10,6 +10,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import truecopy.client
 from tests.program import start
 from tests.program import truecopy as program
@@ -207,6 +209,7 @@ def test_by_spark(
     assert values(cache, [f"order:{number}" for number in range(200)]) == ["token"] * 200
 
 
+@pytest.mark.long
 def test_the_program(mariadb_db: Database, redis_url: str, tmp_path: Path) -> None:
     mariadb_db.execute(ORDERS)
     cache = open_cache(redis_url)

@@ -67,6 +67,7 @@ def scenario(bank: KeyspaceOnServers, redis_url: str, tmp_path: Path) -> Scenari
     return Scenario(bank, redis_url, tmp_path)
 
 
+@pytest.mark.long
 def test_the_cache_never_steps_back_and_ends_up_right(scenario: Scenario) -> None:
     verdict = scenario.run(4000)
     assert verdict.is_right, verdict
@@ -85,6 +86,7 @@ def test_the_same_of_a_hundred_thousand_operations(scenario: Scenario) -> None:
     assert verdict.hits > 10_000
 
 
+@pytest.mark.long
 def test_a_client_without_tokens_is_found_out(scenario: Scenario) -> None:
     scenario.reader = Careless
     assert not scenario.run(2500).is_right

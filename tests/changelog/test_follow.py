@@ -161,6 +161,7 @@ def only_forward(database: Database, before: dict[int, int]) -> dict[int, int]:
 ITEMS = "SELECT id, code, name, price, note FROM items {} ORDER BY id"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_copy_is_kept_up_to_date(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database

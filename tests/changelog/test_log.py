@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ITEM = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2))"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.timeout(1800)
 def test_killed_at_random_instants(
@@ -140,6 +141,7 @@ def test_views_files_and_the_past(
     assert in_duckdb(log, current) == in_spark(spark, log, current) == [("9", "9.00")]
 
 
+@pytest.mark.long
 def test_one_writer_that_can_be_stopped(mariadb_db: Database, tmp_path: Path) -> None:
     mariadb_db.execute(ITEM)
     log = tmp_path / "log"

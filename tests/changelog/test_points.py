@@ -32,6 +32,7 @@ def seen_at_random(database: Database, points: int, dice: random.Random) -> list
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("points", [5, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.timeout(1800)
 def test_a_table_restored_at_random_points(
@@ -55,6 +56,7 @@ def test_a_table_restored_at_random_points(
         assert report.rows == len(one.rows)
 
 
+@pytest.mark.long
 def test_times_and_what_cannot_be(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def current(log: Path | str) -> dict[int, int]:
     return dict(rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept_in", ["folder", "database"])
 @pytest.mark.timeout(600)
 def test_a_log_through_reshards(

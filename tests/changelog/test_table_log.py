@@ -60,6 +60,7 @@ def asked(url: str, sql: str) -> list[dict[str, Any]]:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["second_mariadb_db", "postgres_db", "sqlite", "duckdb"])
 def test_every_target(
     spark: SparkSession,
@@ -88,6 +89,7 @@ def test_every_target(
         TableRecording(Request(mariadb_db.url, tables=("item",)), url).run("current")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine",
     [
@@ -170,6 +172,7 @@ def test_what_a_log_in_a_database_cannot_do(
     assert "no files to merge" in ended.err
 
 
+@pytest.mark.long
 def test_started_by_a_task_file(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, tmp_path: Path
 ) -> None:

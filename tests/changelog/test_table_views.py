@@ -71,6 +71,7 @@ def source_rows(database: Database, sql: str) -> list[tuple[str | None, ...]]:
     return [tuple(map(as_text, row)) for row in database.execute(sql)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.timeout(600)
 def test_every_engine(
@@ -245,6 +246,7 @@ def test_without_the_right_to_make_views(
     server.execute(None, f"DROP USER '{user}'@'%'")
 
 
+@pytest.mark.long
 def test_a_reader_who_takes_his_time(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database
 ) -> None:

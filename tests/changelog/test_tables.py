@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_a_table_without_a_key(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_key_of_several_columns(
     }
 
 
+@pytest.mark.long
 def test_a_column_that_comes_with_a_value(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_column_that_comes_right_after_the_copy(
         restore(log, "item", "current", f"sqlite:///{tmp_path / 'late.db'}")
 
 
+@pytest.mark.long
 def test_compacted_beside_its_writer(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path
 ) -> None:

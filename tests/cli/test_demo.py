@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.program import truecopy
 
 
@@ -20,6 +22,7 @@ def test_demo_finds_exactly_the_damage_and_repairs_it(tmp_path: Path) -> None:
     assert seconds < 60
 
 
+@pytest.mark.long
 def test_demo_as_json() -> None:
     ended = truecopy("demo", "--json")
     assert ended.code == 0, ended.err

@@ -88,6 +88,7 @@ def test_keys_only_and_tables(shop: Database) -> None:
     assert [(change["key"], change["after"]) for change in found] == [({"id": "5"}, None)]
 
 
+@pytest.mark.long
 def test_parquet_goes_on_where_it_stopped(shop: Database, tmp_path: Path) -> None:
     folder = tmp_path / "changes"
     command = (
@@ -108,6 +109,7 @@ def test_parquet_goes_on_where_it_stopped(shop: Database, tmp_path: Path) -> Non
     assert sorted(row["kind"] for row in rows) == ["delete", "insert", "insert", "insert", "update"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_says_how_to_go_on(shop: Database, how: signal.Signals) -> None:
     process = start("stream", shop.url, "--from", "start", "--json")

@@ -74,6 +74,7 @@ def _check(duckdb_end: End, spark: End) -> None:
     assert found[3].differences[0]["columns"] == ["f"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_session_of_the_process(duckdb_end: End, parquet: Path) -> None:
     _check(duckdb_end, End(f"spark:///{parquet}", None))

@@ -520,6 +520,7 @@ def test_a_stage_that_is_not_there_is_one_line(duckdb_end: End) -> None:
         run(duckdb_end, duckdb_end, both("q", "SELECT 1 AS a"), sinks=("pages:x",))
 
 
+@pytest.mark.long
 def test_the_program(duckdb_end: End, tmp_path: Path) -> None:
     suite, bank, page = tmp_path / "s.yaml", tmp_path / "s.bank", tmp_path / "s.html"
     queries = [

@@ -123,6 +123,7 @@ def test_a_small_copy(control: str, test: str, small_ends: TpchEnds) -> None:
     _check(control, test, small_ends, EXPLAINED_SMALL[control, test])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_some_queries_of_a_small_copy_on_duckdb_and_spark(small_ends: TpchEnds) -> None:
     _check("duckdb", "spark", small_ends, {}, only="q0*")

@@ -49,6 +49,7 @@ def page(context: BrowserContext) -> Page:
     return context.new_page()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_task_from_its_making_to_its_certificate(page: Page, tmp_path: Path) -> None:
     make_goods(tmp_path)

@@ -133,6 +133,7 @@ def test_tasks_outlive_a_killed_server_and_are_found_again(
     assert [lines(tmp_path, name) for name in names] == [["once"]] * 3
 
 
+@pytest.mark.long
 def test_a_keeper_that_is_killed_takes_its_command_along_and_is_replaced(
     tmp_path: Path, stand_in: list[str]
 ) -> None:
@@ -225,6 +226,7 @@ def _pause(process: ProcessId) -> None:
             connection.close()
 
 
+@pytest.mark.long
 def test_two_servers_never_run_a_task_twice(tmp_path: Path, stand_in: list[str]) -> None:
     _fail_over(tmp_path, stand_in, 6)
 
@@ -259,6 +261,7 @@ def test_what_fails_is_tried_again_later_and_what_is_wrong_is_not(
         assert any(one.startswith("failed: cannot reach") for one in events)
 
 
+@pytest.mark.long
 def test_a_real_task_outlives_the_program_that_served_it(tmp_path: Path) -> None:
     make_shop(tmp_path, 10)
     file = tmp_path / "shop.yaml"

@@ -48,6 +48,7 @@ def test_a_trace_is_in_its_line_and_a_password_is_not() -> None:
     assert "hunter2" not in json.dumps(line)
 
 
+@pytest.mark.long
 def test_commands_log_documents_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUECOPY_LOG", "json")
     make_shop(tmp_path, 10)

@@ -59,10 +59,12 @@ def _tell_a_story(suite: Path, *server: str) -> None:
     assert json.loads(truecopy("suite", "list", "--json", *server).out) == []
 
 
+@pytest.mark.long
 def test_without_a_server(suite: Path) -> None:
     _tell_a_story(suite)
 
 
+@pytest.mark.long
 def test_with_a_server(suite: Path) -> None:
     with serving() as ask:
         _tell_a_story(suite, "--server", f"http://127.0.0.1:{ask.port}")

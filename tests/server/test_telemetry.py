@@ -112,6 +112,7 @@ def _attributes(span: Span) -> dict[str, str | int]:
     return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
 
 
+@pytest.mark.long
 def test_a_request_is_followed_into_the_process_that_it_asked_for(
     tmp_path: Path, collector: Collector
 ) -> None:

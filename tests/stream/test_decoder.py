@@ -272,6 +272,7 @@ CHARSETS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_every_character_of_every_charset(database: Database) -> None:
     names = [*CHARSETS, *(["gb18030"] if database.server.scheme == "mysql" else [])]
     for name in names:

@@ -249,6 +249,7 @@ def test_heartbeats_of_an_idle_stream(bank: Bank) -> None:
         }
 
 
+@pytest.mark.long
 def test_heartbeats_through_spark(bank: Bank, spark: SparkSession, tmp_path: Path) -> None:
     kinds: list[tuple[str, str]] = []
 

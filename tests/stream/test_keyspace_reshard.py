@@ -88,6 +88,7 @@ def given(following: Following) -> list[int]:
     return [int(change["key"]["id"]) for change in following.changes() if change["key"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("path", [(FOUR, ONE), (THREE, ONE)], ids=["split", "both"])
 def test_reshards_under_load(

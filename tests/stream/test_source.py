@@ -122,6 +122,7 @@ def test_admission_by_bytes_whose_atom_is_a_transaction(
     assert [int(row["key"][0]) for row in rows] == list(range(1, 4001))
 
 
+@pytest.mark.long
 def test_partitions_give_the_rows_that_one_gives(
     spark: SparkSession, items: Database, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def caught_up(asked: Settings) -> None:
     Transfer(asked).run(until_caught_up=True)
 
 
+@pytest.mark.long
 def test_every_way_in_which_foreign_keys_act(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

@@ -75,6 +75,7 @@ def test_wishes_and_reports_are_kept_in_the_target(url: str) -> None:
         assert control.counts() == {"a": Count(10, 7), "b": Count(20, 0), "c": Count(30, 1)}
 
 
+@pytest.mark.long
 def test_a_task_that_has_not_begun(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_task_that_has_not_begun(
     assert "verifiers: inline\n" in people.out
 
 
+@pytest.mark.long
 def test_throttle_changes_what_the_task_file_says(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:

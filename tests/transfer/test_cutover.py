@@ -79,6 +79,7 @@ def _check_certificate(report: CutoverReport, source: Database, rows: int) -> No
     assert source.server.password not in page
 
 
+@pytest.mark.long
 def test_a_difference_lets_writers_in_again(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

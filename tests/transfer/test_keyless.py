@@ -151,6 +151,7 @@ def test_rows_are_exactly_those_of_their_position(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["mariadb_db", "postgres_db"])
 def test_every_row_comes_once_under_load(
     spark: SparkSession,
@@ -216,6 +217,7 @@ def test_a_late_attempt_and_a_resumed_run_bring_nothing(
     assert dump(second_mariadb_db) == dump(mariadb_db)
 
 
+@pytest.mark.long
 def test_what_happened_before_the_copy_does_not_come_again(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
@@ -251,6 +253,7 @@ def test_an_update_or_delete_is_one_clear_line(
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.long
 def test_rows_that_are_made_on_the_way_come_once(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

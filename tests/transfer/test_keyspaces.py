@@ -49,6 +49,7 @@ def targets(second_mariadb_server: Server) -> Iterator[dict[str, Database]]:
         second_mariadb_server.drop_database(database.name)
 
 
+@pytest.mark.long
 def test_a_database_is_split_into_two_shards(
     spark: SparkSession, mariadb_db: Database, targets: dict[str, Database], tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_two_shards_are_merged(
     assert sorted(verify_task(leg).verdict for leg in legs) == ["different", "equal"]
 
 
+@pytest.mark.long
 def test_check_and_status_show_each_leg(
     mariadb_db: Database, targets: dict[str, Database], tmp_path: Path
 ) -> None:

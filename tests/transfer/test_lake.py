@@ -56,6 +56,7 @@ def utc(found: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMATS)
 def test_mariadb_to_a_lake_under_load(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path, form: str
@@ -102,6 +103,7 @@ def test_a_check_shows_what_is_given_and_refuses_more(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMATS)
 def test_truncates_new_columns_and_rows_made_on_the_way(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path, form: str
@@ -163,6 +165,7 @@ class Failing(Transfer):
         return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delivery", ["at-most-once", "at-least-once", "exactly-once"])
 def test_what_each_delivery_does_when_the_target_fails(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path, delivery: str
@@ -194,6 +197,7 @@ def test_what_each_delivery_does_when_the_target_fails(
         assert not ended
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMATS)
 def test_readers_see_only_states_that_the_source_had(
     spark: SparkSession, mariadb_db: Database, tmp_path: Path, form: str

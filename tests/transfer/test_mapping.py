@@ -76,6 +76,7 @@ def orders(mariadb_db: Database) -> Database:
     return mariadb_db
 
 
+@pytest.mark.long
 def test_rows_and_changes_through_a_mapping(
     spark: SparkSession, orders: Database, postgres_db: Database
 ) -> None:
@@ -97,6 +98,7 @@ def test_rows_and_changes_through_a_mapping(
     assert found(postgres_db) == expected(orders)
 
 
+@pytest.mark.long
 def test_a_truncated_table_is_emptied_and_filled_again(
     spark: SparkSession, orders: Database, postgres_db: Database
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_truncated_table_is_emptied_and_filled_again(
     assert report.tables[f"{orders.name}.orders"].changes_applied >= 2
 
 
+@pytest.mark.long
 def test_tables_that_merge_keep_apart(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
@@ -136,6 +139,7 @@ def test_tables_that_merge_keep_apart(
         run(mariadb_db, second_mariadb_db, **more)
 
 
+@pytest.mark.long
 def test_long_values_that_a_log_left_out_are_kept(
     spark: SparkSession, postgres_db: Database, mariadb_db: Database
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pyarrow as pa
+import pytest
 
 from tests.servers import Database, Server
 from tests.stream.test_binlog_servers import (
@@ -77,6 +78,7 @@ def test_what_can_be_seen_is_told_without_reading_the_log(
         assert session.visible_position() == session.log_end()
 
 
+@pytest.mark.long
 def test_a_snapshot_counts_no_commit_that_it_does_not_show(
     primary_and_replica: tuple[Server, Server],  # noqa: F811 - the fixture above
 ) -> None:

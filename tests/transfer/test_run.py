@@ -67,6 +67,7 @@ def test_mariadb_to_postgresql_under_load(
     assert indexes[0][0] == 2, "the unique index is built after the replay"
 
 
+@pytest.mark.long
 def test_postgresql_to_mariadb_under_load(
     spark: SparkSession, postgres_db: Database, mariadb_db: Database
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_run_that_was_overtaken_cannot_write(
         session_.rollback()
 
 
+@pytest.mark.long
 def test_a_run_that_ended_in_the_middle_of_a_multi_row_event_goes_on(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
@@ -182,6 +184,7 @@ def test_changes_of_a_table_that_came_later_are_told(
     assert not second_mariadb_db.execute("SHOW TABLES LIKE 'later'")
 
 
+@pytest.mark.long
 def test_run_from_a_task_file(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:

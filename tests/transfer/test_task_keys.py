@@ -107,6 +107,7 @@ def test_the_slot_is_the_one_that_was_named(
         postgres_db.execute("SELECT pg_drop_replication_slot('named')")
 
 
+@pytest.mark.long
 def test_a_key_that_is_not_the_sources(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

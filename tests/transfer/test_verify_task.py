@@ -71,6 +71,7 @@ def test_a_running_task_is_equal_under_load_and_rogue_writes_are_found(
     assert json.loads(Path(found.certificate).read_text("utf-8"))["task"] == settings.task
 
 
+@pytest.mark.long
 def test_a_task_that_stands(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_task_that_stands(
     assert second_mariadb_db.execute("SELECT * FROM truecopy_task") == before
 
 
+@pytest.mark.long
 def test_wrong_input_is_one_line(
     mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_task_that_copies_is_refused(
     one_line(program("verify", "--task", file), 2, "still copying")
 
 
+@pytest.mark.long
 def test_where_the_log_is_handed_out_once(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, tmp_path: Path
 ) -> None:

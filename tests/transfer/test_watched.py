@@ -24,6 +24,7 @@ def watched(source: Database, target: Database) -> Transfer:
     return Transfer(Settings("watched", source.url, target.url, chunk_rows=500, verify=verify))
 
 
+@pytest.mark.long
 def test_its_own_writes_pass(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

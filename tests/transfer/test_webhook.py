@@ -83,6 +83,7 @@ def test_a_hook_that_fails_is_tried_again() -> None:
     assert not said
 
 
+@pytest.mark.long
 def test_a_hook_that_never_answers_well_is_told_once_and_without_its_address() -> None:
     said: list[str] = []
     with (

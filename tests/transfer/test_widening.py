@@ -63,6 +63,7 @@ def test_new_columns_are_carried(
     ]
 
 
+@pytest.mark.long
 def test_what_needs_a_person_stops_in_front_of_it(
     spark: SparkSession, items: Database, postgres_db: Database
 ) -> None:

@@ -13,6 +13,7 @@ from tests.tutorials.terminal import follow
 PAGES = ("first-verify", "migrate", "watch-a-replica", "upgrade", "cache", "own-engine")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["first-verify", "own-engine"])
 def test_without_servers(page: str, tmp_path: Path) -> None:
     follow(read_page(page), tmp_path, {})
@@ -32,11 +33,13 @@ def test_watch_a_replica(tmp_path: Path) -> None:
         follow(read_page("watch-a-replica"), tmp_path, variables)
 
 
+@pytest.mark.long
 def test_upgrade(tmp_path: Path) -> None:
     with servers.old_and_new() as variables:
         follow(read_page("upgrade"), tmp_path, variables)
 
 
+@pytest.mark.long
 def test_cache(tmp_path: Path) -> None:
     with servers.database_and_cache() as variables:
         follow(read_page("cache"), tmp_path, variables)

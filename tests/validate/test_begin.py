@@ -31,6 +31,7 @@ def whole_log_db() -> Iterator[Database]:
         yield server.create_database("shop")
 
 
+@pytest.mark.long
 def test_it_begins_at_a_time_or_a_token(
     spark: SparkSession, whole_log_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

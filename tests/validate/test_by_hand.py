@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.long
 def test_errors_are_looked_at_again_let_go_of_and_scraped(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

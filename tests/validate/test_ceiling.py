@@ -40,6 +40,7 @@ def change(source: Database, settings: Settings) -> None:
     copied(settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("connections", [1, 2])
 def test_no_more_statements_run_at_a_time_than_connections_allow(
     spark: SparkSession,
@@ -75,6 +76,7 @@ def waiting(target: Database) -> int:
     return int(count)
 
 
+@pytest.mark.long
 def test_no_more_rows_are_asked_for_in_a_second_than_the_rate_allows(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

@@ -60,6 +60,7 @@ def settings(source: Source, mariadb_db: Database, task: str) -> Iterator[Settin
     delete_task(made)  # with the slots, which a server has few of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_copied_before", [False, True], ids=["from the copy", "on the fly"])
 def test_a_run_validates_what_it_replicates(
     spark: SparkSession,
@@ -84,6 +85,7 @@ def test_a_run_validates_what_it_replicates(
         assert watched.standing.state == "running"
 
 
+@pytest.mark.long
 def test_what_was_only_held_is_read_again(
     spark: SparkSession, source: Source, settings: Settings
 ) -> None:
@@ -101,6 +103,7 @@ def test_what_was_only_held_is_read_again(
             assert not watched.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["sqlite"], indirect=True)  # segments of a spool are large
 def test_what_is_stored_is_let_go_of(
     spark: SparkSession,

@@ -39,6 +39,7 @@ RULES: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_rows_are_compared_as_the_task_makes_them(
     spark: SparkSession, mariadb_db: Database, target: Database, task: str
 ) -> None:

@@ -72,6 +72,7 @@ def test_every_kind_of_damage_is_found_and_resolves_itself(
         assert watched.standing.tables[f"{mariadb_db.name}.wide"].stage == "running"
 
 
+@pytest.mark.long
 def test_fast_mode_looks_at_existence_alone(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

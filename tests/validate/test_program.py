@@ -86,6 +86,7 @@ def begin(file: Path, task: str) -> None:
     assert ended(process) == 0
 
 
+@pytest.mark.long
 def test_the_life_of_a_validation(
     mariadb_db: Database, second_mariadb_db: Database, file: Path, tmp_path: Path, task: str
 ) -> None:
@@ -187,6 +188,7 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
     assert said.strip().count("\n") <= 1, said
 
 
+@pytest.mark.long
 def test_validate_only_needs_nothing_but_reading(
     mariadb_db: Database, second_mariadb_db: Database, task: str, tmp_path: Path
 ) -> None:
@@ -221,6 +223,7 @@ verify:
     assert ended(process) == 0
 
 
+@pytest.mark.long
 def test_it_runs_with_the_task_that_asks_for_it(
     mariadb_db: Database, second_mariadb_db: Database, file: Path, task: str
 ) -> None:

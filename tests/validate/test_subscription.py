@@ -50,6 +50,7 @@ def count(target: Database) -> int:
     return int(target.execute("SELECT COUNT(*) FROM items")[0][0])
 
 
+@pytest.mark.long
 def test_a_subscription_is_validated_by_its_own_position(
     spark: SparkSession, pair: tuple[Database, Database], task: str
 ) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.long
 def test_tables_that_cannot_be_validated_stop_alone(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
@@ -88,6 +89,7 @@ def test_rows_that_foreign_keys_change_without_a_log_are_no_errors(
         assert "foreign keys change its rows" in child.message
 
 
+@pytest.mark.long
 def test_columns_that_come_go_and_move_are_compared_by_name(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
@@ -116,6 +118,7 @@ def test_columns_that_come_go_and_move_are_compared_by_name(
     assert before == 4
 
 
+@pytest.mark.long
 def test_a_route_a_rename_and_merged_tables_apply(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_route_a_rename_and_merged_tables_apply(
             assert watched.processed() == 4
 
 
+@pytest.mark.long
 def test_an_emptied_table_is_expected_to_be_empty(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_task_that_only_copies_is_refused(
         Validator(settings, ContinuousOptions()).run()
 
 
+@pytest.mark.long
 def test_too_much_that_is_pending_stops_it_and_is_kept(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

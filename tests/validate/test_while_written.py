@@ -62,6 +62,7 @@ def filled(source: Database) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_busy_row_is_neither_a_false_error_nor_a_hiding_place(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_busy_row_is_neither_a_false_error_nor_a_hiding_place(
         assert len(watched.errors) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "lag", [8, pytest.param(60, marks=pytest.mark.slow)], ids=["seconds", "a minute"]
 )
@@ -125,6 +127,7 @@ def pair() -> Iterator[tuple[Server, Server]]:
         yield primary, replica
 
 
+@pytest.mark.long
 def test_a_native_replica_is_validated_by_its_own_position(
     spark: SparkSession, pair: tuple[Server, Server], task: str
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_native_replica_is_validated_by_its_own_position(
         }
 
 
+@pytest.mark.long
 def test_any_other_replication_is_validated_by_a_lag(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, task: str
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 
 import truecopy
 from tests.servers import Database
 
 
+@pytest.mark.long
 def test_a_row_that_was_damaged_later_is_found_by_the_next_comparison(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

@@ -19,6 +19,7 @@ from truecopy.verify.matching import Comparison
 from truecopy.verify.verification import Silence
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_same_report_on_a_cluster(
     cluster: str, mariadb_db: Database, second_mariadb_db: Database
@@ -77,6 +78,7 @@ class _Killer(Silence):
                     return
 
 
+@pytest.mark.long
 def test_killed_worker_does_not_fail_the_run(
     spark: object,
     mariadb_db: Database,

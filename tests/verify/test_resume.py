@@ -51,6 +51,7 @@ def asked_chunks(source: Database, checkpoint: Path) -> set[int]:
     return {numbers[int(low[1]) if low else 0] for low in lows}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_five_times(
     mariadb_db: Database,

@@ -247,6 +247,7 @@ def test_no_java(sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     one_line(ended, 2, "Java 17", "openjdk-17")
 
 
+@pytest.mark.long
 def test_no_password_in_any_output_log_or_setting(
     mariadb_db: Database,
     second_mariadb_db: Database,
