@@ -68,7 +68,6 @@ def orchestra(fail: str = "") -> Iterator[tuple[str, list[str]]]:
             thread.join()
 
 
-@pytest.mark.slow
 def test_an_address_holds_writers_off_and_switches(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
@@ -90,7 +89,6 @@ def test_an_address_holds_writers_off_and_switches(
     assert is_equal(mariadb_db, second_mariadb_db)
 
 
-@pytest.mark.slow
 def test_commands_hold_writers_off_and_switch(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
 ) -> None:
@@ -126,7 +124,6 @@ def test_a_downtime_that_is_too_long_is_given_up(
         assert app.can_write()
 
 
-@pytest.mark.slow
 def test_postgresql_gives_rights_back_after_a_rollback(
     spark: SparkSession, postgres_db: Database, mariadb_db: Database
 ) -> None:
@@ -166,7 +163,6 @@ def test_postgresql_gives_rights_back_after_a_rollback(
         assert dump(postgres_db) == dump(mariadb_db)
 
 
-@pytest.mark.slow
 def test_by_hand_from_a_file_to_a_file(spark: SparkSession, tmp_path: Path) -> None:
     """SQLite cannot hold writers off, and DuckDB cannot tell its changes: both is said, and can be done without."""
     source, target = tmp_path / "old.db", tmp_path / "new.duckdb"
@@ -186,6 +182,9 @@ def test_by_hand_from_a_file_to_a_file(spark: SparkSession, tmp_path: Path) -> N
     report = cut_over(settings, replace(HOW, lock="none", reverse=False))
     assert report.state == "switched", report.reason
     assert any("by hand" in line for line in report.said)
+    certificate = json.loads(Path(report.certificate).read_text(encoding="utf-8"))
+    assert "(by hand)" in certificate["cutover"]["Writers"]
+    assert any("40 rows of 1 table compared" in one for one in certificate["cutover"]["Verifiers"])
     assert truecopy.verify(settings.source, settings.target, tables=("notes",)).verdict == "equal"
     with pytest.raises(UsageError, match="without a way back"):
         standing(settings)

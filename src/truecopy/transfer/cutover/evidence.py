@@ -9,6 +9,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.fingerprint import Digest
 from truecopy.stream.offset import Offset
 from truecopy.transfer.cutover.proof import Proof
+from truecopy.transfer.cutover.settings import NONE
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.chosen import TARGET
 from truecopy.verify.certificate import issue_certificate
@@ -60,11 +61,12 @@ class Evidence:
                 "target_after": self.onto,
             },
         )
+        way = "by hand" if self.way == NONE else self.way
         more = {
             "not_seen": self._not_seen(),
             "cutover": {
                 "Task": self.task,
-                "Writers": f"held off ({self.way}) from before the last position until the end of the comparison",
+                "Writers": f"held off ({way}) from before the last position until the end of the comparison",
                 "Last position": position,
                 "After it": "the source's log shows no change of these tables",
                 "Verifiers": [str(outcome) for outcome in self.proof.outcomes],

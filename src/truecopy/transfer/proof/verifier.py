@@ -87,7 +87,8 @@ class Outcome:
         if self.reason or not self.tables:
             return f"{self.verifier} is no proof: {self.reason or 'nothing was compared'}"
         left = f", {self.waiting} still to be looked at" if self.waiting else ""
-        return f"{self.verifier}: {self.rows} rows of {self.tables} tables compared{left}"
+        tables = f"{self.tables:,} table{'s' if self.tables != 1 else ''}"
+        return f"{self.verifier}: {self.rows:,} rows of {tables} compared{left}"
 
 
 class NotProven(CannotFinish):
