@@ -26,6 +26,7 @@ ASKED = (VERIFY, CHECK, *ALONE)
 
 PROGRAM: tuple[str, ...] = (sys.executable, "-m", "truecopy")
 _FILES_KEPT = 40
+_FOUND_SOMETHING = 1  # the exit code of a command that did its work and found what it looks for
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def arguments(kind: str, file: Path) -> tuple[str, ...]:
 def outcome(kind: str, files: Files, code: int | None) -> Outcome:
     """What a run that has ended left in its files."""
     documents = _documents(files.out)
-    message = "" if code == 0 else _last_line(files.log) or _how(code)
+    message = "" if code == 0 else _last_line(files.log) or _how(kind, code)
     if kind == QUERIES:
         counts: dict[str, int] = {}
         for one in documents:
@@ -161,9 +162,11 @@ def _said(line: str) -> str:
     return line.strip()
 
 
-def _how(code: int | None) -> str:
+def _how(kind: str, code: int | None) -> str:
     if code is None:
         return "it ended while nobody watched it"
+    if code == _FOUND_SOMETHING:
+        return "not ready" if kind == CHECK else "differences"
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
 
 
