@@ -161,9 +161,9 @@ def _fail(message: str, code: int, hint: str = "") -> int:
 
 def _leave_the_process_list() -> None:
     """Takes the secrets of a command line out of what every user of the machine can read of it."""
-    shown = [_masked(word) for word in sys.argv]
-    if shown != sys.argv:
-        setproctitle(" ".join((sys.executable, *shown)))
+    typed = " ".join((sys.executable, *sys.argv))
+    if (shown := _masked(typed)) != typed:
+        setproctitle(shown)
 
 
 def _masked(text: str) -> str:

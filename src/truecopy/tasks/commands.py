@@ -166,8 +166,13 @@ def _how(kind: str, code: int | None) -> str:
     if code is None:
         return "it ended while nobody watched it"
     if code == _FOUND_SOMETHING:
-        return "not ready" if kind == CHECK else "differences"
+        return what_was_found(kind)
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+
+def what_was_found(kind: str) -> str:
+    """What a command says by its exit code 1, in words."""
+    return "not ready" if kind == CHECK else "differences"
 
 
 def is_final(code: int | None) -> bool:

@@ -15,6 +15,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from truecopy.metastore.tokens import ADMIN, OPERATE
 from truecopy.server.identity import Who
+from truecopy.tasks.commands import what_was_found
 from truecopy.verify.page import VERDICTS, count, duration
 
 _SAID = "truecopy_said"
@@ -95,6 +96,7 @@ def _templates() -> Environment:
     )
     words: Mapping[str, Any] = {
         "VERDICTS": VERDICTS,
+        "what_was_found": what_was_found,
         "VERSION": version("truecopy"),
         "count": count,
         "share": share,
