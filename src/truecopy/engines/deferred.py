@@ -47,6 +47,20 @@ def finish_rows(table: pa.Table, relation: Relation) -> pa.Table:
     return table
 
 
+def finish_fingerprinted(table: pa.Table, partial: pa.ChunkedArray, relation: Relation) -> pa.Table:
+    """From `c…, f` with the fingerprints that `f` stands for to `c…, fingerprint`."""
+    whole = partial
+    if relation.deferred:
+        documents = [table.column(f"c{i}").to_pylist() for i in relation.deferred]
+        folded = [
+            fold(part, list(row), relation)
+            for part, *row in zip(partial.to_pylist(), *documents, strict=True)
+        ]
+        whole = pa.chunked_array([pa.array(folded, pa.int64())])
+    rows = finish_rows(table.drop_columns(["f"]), relation)
+    return rows.append_column("fingerprint", whole)
+
+
 def fingerprints_of_rows(rows: pa.Table, relation: Relation) -> pa.Array:
     """The fingerprints of whole rows at hand."""
     types = [relation.types[i] for i in relation.pushed]

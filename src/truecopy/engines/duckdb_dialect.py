@@ -103,6 +103,9 @@ class DuckDBDialect:
     def hash60(self, text: str) -> str:
         return f"CAST('0x' || left(sha256({text}), 15) AS BIGINT)"
 
+    def hash_hex(self, text: str) -> str:
+        return f"left(sha256({text}), 16)"
+
     def bucket(self, fingerprint: str, shift: int) -> str:
         return f"({fingerprint} >> {shift})"
 

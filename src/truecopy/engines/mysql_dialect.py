@@ -119,6 +119,9 @@ class MySQLDialect:
         # CONV of 15 digits stays below 2^60; without the cast SUM would add doubles.
         return f"CAST(CONV(LEFT(SHA2({text},256),15),16,10) AS UNSIGNED)"
 
+    def hash_hex(self, text: str) -> str:
+        return f"LEFT(SHA2({text},256),16)"
+
     def bucket(self, fingerprint: str, shift: int) -> str:
         return f"({fingerprint} >> {shift})"
 

@@ -16,6 +16,7 @@ from truecopy.engines import (
     creation,
     loading,
     postgresql_create,
+    postgresql_digest,
     postgresql_load,
     postgresql_replica,
     postgresql_snapshot,
@@ -29,7 +30,7 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, SharedSession
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
-from truecopy.model.relation import WHOLE, Relation
+from truecopy.model.relation import WHOLE, Chunk, Relation
 from truecopy.model.table import Column, Table, TableName
 
 _SETTINGS = {
@@ -139,6 +140,9 @@ class PostgreSQL(SharedSession):
             )
         except pa.ArrowInvalid as error:
             raise CannotFinish(f"{self.endpoint} sent text that is not UTF-8: {error}") from None
+
+    def digest_sql(self, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
+        return postgresql_digest.digest_sql(self.dialect, relation, table, chunk)
 
     def execute(self, statement: Statement) -> int:
         with self._cursor() as cursor:

@@ -151,10 +151,16 @@ class PostgreSQLDialect:
         return f"octet_length({text if self.encoding == 'UTF8' else f'textsend({text})'})::text"
 
     def hash60(self, text: str) -> str:
-        # `textsend` gives the client's encoding, UTF-8, for less than `convert_to`; cutting the
-        # bytes before they become hex is the cheapest way to 60 bits, to which the cast cuts.
-        found = text if isinstance(text, Bytes) else f"textsend({text})"
-        return f"('x'||encode(substr(sha256({found}),1,8),'hex'))::bit(60)::bigint"
+        # Of one expression the cheapest way to 60 bits, to which the cast cuts.
+        return f"('x'||{self.hash_hex(text)})::bit(60)::bigint"
+
+    def hash_hex(self, text: str) -> str:
+        return f"encode(substr({self.hash_bytes(text)},1,8),'hex')"
+
+    def hash_bytes(self, text: str) -> str:
+        """The SHA-256 of a text."""
+        # `textsend` gives the client's encoding, UTF-8, for less than `convert_to`.
+        return f"sha256({text if isinstance(text, Bytes) else f'textsend({text})'})"
 
     def bucket(self, fingerprint: str, shift: int) -> str:
         return f"({fingerprint} >> {shift})"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,9 +75,13 @@ class RelationalSession(ABC):
             return deferred.digest_of_table(self.fingerprints(relation, chunk))
         found = Digest()
         for table in relation.tables:
-            ((count, total),) = self.fetch(sql.digest_sql(self.dialect, relation, table, chunk))
+            ((count, total),) = self.fetch(self.digest_sql(relation, table, chunk))
             found += Digest(int(count), int(total or 0))
         return found
+
+    def digest_sql(self, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
+        """Rows of one table, and the sum of their fingerprints."""
+        return sql.digest_sql(self.dialect, relation, table, chunk)
 
     def bucket_digests(self, relation: Relation, chunk: Chunk, digits: int) -> dict[int, Digest]:
         if relation.deferred:
@@ -156,20 +161,10 @@ class RelationalSession(ABC):
             sql.fingerprinted_rows_sql(self.dialect, relation, table, chunk)
             for table in relation.tables
         ]
-        return pa.concat_tables([self._fingerprinted(relation, each) for each in statements])
-
-    def _fingerprinted(self, relation: Relation, statement: Statement) -> pa.Table:
-        raw = self.fetch_texts(statement, [*_row_names(relation), "f"])
-        whole = pc.cast(raw.column("f"), pa.int64())
-        if relation.deferred:
-            documents = [raw.column(f"c{i}").to_pylist() for i in relation.deferred]
-            folded = [
-                deferred.fold(part, list(row), relation)
-                for part, *row in zip(whole.to_pylist(), *documents, strict=True)
-            ]
-            whole = pa.chunked_array([pa.array(folded, pa.int64())])
-        rows = deferred.finish_rows(raw.drop_columns(["f"]), relation)
-        return rows.append_column("fingerprint", whole)
+        raws = [self.fetch_texts(each, [*_row_names(relation), "f"]) for each in statements]
+        return pa.concat_tables(
+            [deferred.finish_fingerprinted(raw, _of_hex(raw.column("f")), relation) for raw in raws]
+        )
 
     def rows_between(self, relation: Relation, between: Between) -> pa.Table:
         """Rows by the relation's first column, in its order."""
@@ -207,7 +202,9 @@ class RelationalSession(ABC):
         parts = []
         for table in relation.tables:
             statement = sql.rows_by_fingerprint_sql(self.dialect, relation, table, fingerprints)
-            rows = self._fingerprinted(relation, statement)
+            raw = self.fetch_texts(statement, [*_row_names(relation), "f"])
+            numbers = pc.cast(raw.column("f"), pa.int64())
+            rows = deferred.finish_fingerprinted(raw, numbers, relation)
             wanted = pa.array(fingerprints, pa.int64())
             parts.append(rows.filter(pc.is_in(rows.column("fingerprint"), value_set=wanted)))
         return pa.concat_tables(parts)
@@ -316,6 +313,19 @@ class SharedSession(RelationalSession):
     def open_view(self) -> None:
         for line in self.view_start:
             self.execute(Statement(line))
+
+
+def _of_hex(hashes: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Fingerprints of hashes that are given by 16 hex digits each."""
+    parts = []
+    for part in hashes.chunks:
+        if not len(part):
+            continue
+        _, offsets, digits = part.buffers()
+        first, last = np.frombuffer(offsets, np.int32)[[part.offset, part.offset + len(part)]]
+        numbers = np.frombuffer(bytes.fromhex(str(digits[int(first) : int(last)], "ascii")), ">u8")
+        parts.append(pa.array((numbers >> 64 - sql.BITS).astype(np.int64)))
+    return pa.chunked_array(parts, pa.int64())
 
 
 def _row_names(relation: Relation) -> list[str]:

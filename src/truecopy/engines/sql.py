@@ -52,6 +52,10 @@ class Dialect(Protocol):
         """The first 60 bits of the SHA-256 of a text, as an integer."""
         ...
 
+    def hash_hex(self, text: str) -> str:
+        """The first 16 hex digits of the SHA-256 of a text: for the reader, who makes the integer for less."""
+        ...
+
     def bucket(self, fingerprint: str, shift: int) -> str:
         """A fingerprint shifted right by some bits."""
         ...
@@ -80,9 +84,18 @@ def table_sql(dialect: Dialect, name: TableName) -> str:
 
 def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
     """The fingerprint of the columns that the database can give the text of."""
+    return dialect.hash60(row_text_sql(dialect, relation, pushed_texts(dialect, relation)))
+
+
+def pushed_texts(dialect: Dialect, relation: Relation) -> list[str]:
+    """The canonical texts of the columns that the database can give them of."""
+    return [dialect.canonical(relation.columns[i], relation.types[i]) for i in relation.pushed]
+
+
+def row_text_sql(dialect: Dialect, relation: Relation, texts: Sequence[str]) -> str:
+    """The row text, put together from the canonical texts of `pushed_texts`."""
     columns = [relation.columns[i] for i in relation.pushed]
     types = [relation.types[i] for i in relation.pushed]
-    texts = [dialect.canonical(column, kind) for column, kind in zip(columns, types, strict=True)]
 
     def no_null(column: Column, expression: str) -> str:
         return type(expression)(f"COALESCE({expression},'')") if column.nullable else expression
@@ -96,12 +109,12 @@ def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
         if is_free_text(kind):
             parts += [separator, no_null(column, dialect.byte_length(text))]
             separator = "','"
-    return dialect.hash60(dialect.concat(parts))
+    return dialect.concat(parts)
 
 
 def digest_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
     """Rows, and the sum of their fingerprints."""
-    return _select(
+    return select_sql(
         dialect, relation, table, chunk, f"COUNT(*), SUM({fingerprint_sql(dialect, relation)})"
     )
 
@@ -110,7 +123,9 @@ def bucket_digest_sql(
     dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, digits: int
 ) -> Statement:
     """Bucket, rows and sum for each class of fingerprints."""
-    inner = _select(dialect, relation, table, chunk, f"{fingerprint_sql(dialect, relation)} AS f")
+    inner = select_sql(
+        dialect, relation, table, chunk, f"{fingerprint_sql(dialect, relation)} AS f"
+    )
     bucket = dialect.bucket("f", BITS - 4 * digits)
     return Statement(
         f"SELECT {bucket}, COUNT(*), SUM(f) FROM ({inner.sql}) AS t GROUP BY 1", inner.values
@@ -121,7 +136,7 @@ def fingerprints_sql(
     dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk, buckets: Buckets | None
 ) -> Statement:
     """Key texts and fingerprint of each row; the columns that the reader must finish come after them."""
-    inner = _select(dialect, relation, table, chunk, _keys_and_fingerprint(dialect, relation))
+    inner = select_sql(dialect, relation, table, chunk, _keys_and_fingerprint(dialect, relation))
     if buckets is None:
         return inner
     bucket = dialect.bucket("f", BITS - 4 * buckets.digits)
@@ -138,7 +153,7 @@ def fingerprints_by_key_sql(
     """The same of the rows with these keys."""
     wanted, values = _keys_condition(dialect, relation, keys)
     texts = _keys_and_fingerprint(dialect, relation)
-    return _select(dialect, relation, table, Chunk(), texts, f"({wanted})", values)
+    return select_sql(dialect, relation, table, Chunk(), texts, f"({wanted})", values)
 
 
 def fingerprint_names(relation: Relation) -> list[str]:
@@ -149,15 +164,16 @@ def fingerprint_names(relation: Relation) -> list[str]:
 
 def rows_sql(dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk) -> Statement:
     """The canonical texts of all columns of a chunk."""
-    return _select(dialect, relation, table, chunk, _texts(dialect, relation))
+    return select_sql(dialect, relation, table, chunk, _texts(dialect, relation))
 
 
 def fingerprinted_rows_sql(
     dialect: Dialect, relation: Relation, table: TableName, chunk: Chunk
 ) -> Statement:
-    """The same with the fingerprint of each row, `f`, in the same statement."""
-    texts = f"{_texts(dialect, relation)}, {fingerprint_sql(dialect, relation)} AS f"
-    return _select(dialect, relation, table, chunk, texts)
+    """The same with the hash of each row in hex, `f`, in the same statement."""
+    row = row_text_sql(dialect, relation, pushed_texts(dialect, relation))
+    texts = f"{_texts(dialect, relation)}, {dialect.hash_hex(row)} AS f"
+    return select_sql(dialect, relation, table, chunk, texts)
 
 
 def rows_by_key_sql(
@@ -165,7 +181,7 @@ def rows_by_key_sql(
 ) -> Statement:
     """The canonical texts of all columns of the rows with these keys."""
     wanted, values = _keys_condition(dialect, relation, keys)
-    return _select(
+    return select_sql(
         dialect, relation, table, Chunk(), _texts(dialect, relation), f"({wanted})", values
     )
 
@@ -176,7 +192,7 @@ def rows_by_fingerprint_sql(
     """The canonical texts and the fingerprint of the rows with these fingerprints."""
     names = [f"c{i}" for i in range(len(relation.columns))]
     texts = f"{_texts(dialect, relation)}, {fingerprint_sql(dialect, relation)} AS f"
-    inner = _select(dialect, relation, table, Chunk(), texts)
+    inner = select_sql(dialect, relation, table, Chunk(), texts)
     if relation.deferred:  # the whole fingerprint is known to the reader only
         return inner
     numbers = ", ".join(map(str, fingerprints))
@@ -190,7 +206,9 @@ def rows_between_sql(
 ) -> Statement:
     """The canonical texts of rows by their first column, in its order and then that of the key."""
     condition, values = _between(dialect, relation, between)
-    inner = _select(dialect, relation, table, Chunk(), _texts(dialect, relation), condition, values)
+    inner = select_sql(
+        dialect, relation, table, Chunk(), _texts(dialect, relation), condition, values
+    )
     # Qualified, since a column may have the name that a text is given here.
     names = [f"{table_sql(dialect, table)}.{dialect.quote(c.name)}" for c in relation.key]
     order = ", ".join(f"{name} DESC" if between.descending else name for name in names)
@@ -203,7 +221,7 @@ def count_between_sql(
 ) -> Statement:
     """How many rows these are."""
     condition, values = _between(dialect, relation, between)
-    return _select(dialect, relation, table, Chunk(), "COUNT(*)", condition, values)
+    return select_sql(dialect, relation, table, Chunk(), "COUNT(*)", condition, values)
 
 
 def _between(dialect: Dialect, relation: Relation, between: Between) -> tuple[str, list[object]]:
@@ -223,7 +241,7 @@ def _between(dialect: Dialect, relation: Relation, between: Between) -> tuple[st
 def extent_sql(dialect: Dialect, relation: Relation, table: TableName) -> Statement:
     """Smallest and largest value of the first column of the key."""
     name = dialect.quote(relation.key[0].name)
-    return _select(dialect, relation, table, Chunk(), f"MIN({name}), MAX({name})")
+    return select_sql(dialect, relation, table, Chunk(), f"MIN({name}), MAX({name})")
 
 
 def boundary_sql(
@@ -232,7 +250,7 @@ def boundary_sql(
     """The key that stands `rows` rows after the start of a chunk."""
     names = ", ".join(dialect.quote(column.name) for column in relation.key)
     # The texts are made outside, so that the inner statement can be answered from the key alone.
-    inner = _select(dialect, relation, table, chunk, names)
+    inner = select_sql(dialect, relation, table, chunk, names)
     texts = ", ".join(
         dialect.as_text(dialect.canonical(column, kind))
         for column, kind in zip(relation.key, relation.key_types, strict=True)
@@ -318,7 +336,7 @@ def expand(values: Sequence[object]) -> list[object]:
     return list(values) if len(values) == 1 else [values[0], values[0], *expand(values[1:])]
 
 
-def _select(
+def select_sql(
     dialect: Dialect,
     relation: Relation,
     table: TableName,
@@ -327,6 +345,7 @@ def _select(
     condition: str = "",
     values: Sequence[object] = (),
 ) -> Statement:
+    """Expressions over the rows of a chunk, and of a condition if there is one."""
     conditions, bound = [], []
     names = _key_names(dialect, relation)
     for limit, compare in ((chunk.low, dialect.row_at_least), (chunk.high, dialect.row_below)):

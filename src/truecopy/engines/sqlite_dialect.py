@@ -135,6 +135,9 @@ class SQLiteDialect:
     def hash60(self, text: str) -> str:
         raise NotImplementedError("made by `fingerprint_function`")
 
+    def hash_hex(self, text: str) -> str:
+        raise NotImplementedError("made by `fingerprint_function`")
+
     def bucket(self, fingerprint: str, shift: int) -> str:
         raise NotImplementedError("made by `fingerprint_function`")
 
