@@ -1,4 +1,4 @@
-"""Copies of a database, ours and a rival's, each into a target without tables.
+"""Copies of a database, ours and a rival's, each into a target without tables; the seconds that they took.
 
 Run as a program it is a fresh driver that copies two databases and prints the peak memory of the second copy, so
 that one size of table leaves nothing behind in the memory of the next.
@@ -12,47 +12,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
+from bench.bare import without_verification
 from bench.memory import PeakMemory
-from bench.timing import side_by_side
 from tests.servers import Database, PostgreSQLServer, Server
 from truecopy import spark
-from truecopy.engines import connect
-from truecopy.engines.protocols import DatabaseSession
-from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.relation import WHOLE
-from truecopy.transfer.run import RunReport, Transfer
+from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
-from truecopy.verify.chunks import chunks_between
-from truecopy.verify.matching import match_tables
-from truecopy.verify.options import Options
-
-CHUNK_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy that was made: how long it took, and the share of it that verification had (ours)."""
-
-    seconds: float
-    verify_share: float = 0.0
 
 
 def settings_of(source: Database, target: Database) -> Settings:
     return Settings("bench", source.url, target.url)
 
 
-def copy(source: Database, target: Database) -> Copy:
+def copy(source: Database, target: Database) -> float:
     """Rows with inline verification, changes made meanwhile, indexes: all of `truecopy run --until-caught-up`."""
     begun = time.monotonic()
-    report = _run(settings_of(source, target))
-    return Copy(time.monotonic() - begun, report.verify_share)
+    _run(settings_of(source, target))
+    return time.monotonic() - begun
 
 
-def dump_and_load(source: Database, target: Database) -> Copy:
+def copy_unverified(source: Database, target: Database) -> float:
+    """The same without fingerprints on the source and without digests on the target."""
+    with without_verification():
+        return copy(source, target)
+
+
+def dump_and_load(source: Database, target: Database) -> float:
     """`mariadb-dump | mariadb`, which verifies nothing."""
     begun = time.monotonic()
     with (
@@ -67,30 +54,7 @@ def dump_and_load(source: Database, target: Database) -> Copy:
         subprocess.run(["mariadb", *loading], stdin=dump.stdout, check=True)
     if dump.returncode != 0:
         raise RuntimeError("mariadb-dump failed")
-    return Copy(time.monotonic() - begun)
-
-
-def fingerprint_seconds(source: Database, table: str) -> float:
-    """What the fingerprints cost that the source computes while it is read, on one connection."""
-    endpoint = parse_endpoint(source.url)
-    with connect(endpoint) as session:
-        reads = cast(DatabaseSession, session)
-        found = reads.find(table)
-        assert found is not None
-        described = reads.describe(found)
-        relation = match_tables(endpoint, (described,), endpoint, described, Options()).source
-        chunks = chunks_between(reads.boundaries(relation, WHOLE, CHUNK_ROWS))
-
-        def read_with() -> None:
-            for chunk in chunks:
-                reads.fingerprinted_rows(relation, chunk)
-
-        def read_without() -> None:
-            for chunk in chunks:
-                reads.rows(relation, chunk)
-
-        times = side_by_side({"with": read_with, "without": read_without})
-    return times["with"] - times["without"]
+    return time.monotonic() - begun
 
 
 def empty(target: Database) -> None:
@@ -126,11 +90,10 @@ def peak_of_fresh_driver(sources: Sequence[Database], target: Database) -> int:
     return int(peaks)
 
 
-def _run(settings: Settings) -> RunReport:
+def _run(settings: Settings) -> None:
     report = Transfer(settings).run(until_caught_up=True)
     if report.state != "replicate":
         raise RuntimeError(f"a copy ended in the state {report.state}")
-    return report
 
 
 def _login(server: Server) -> tempfile._TemporaryFileWrapper[str]:

@@ -114,10 +114,10 @@ def test_groups_keep_to_connections_and_rate_and_chunks_shrink() -> None:
     assert pace.lanes == 2
     assert [task.number for task in pace.next_group()] == [1, 2], "how long one takes is not known"
     for _ in range(2):
-        pace.note(Copied("t", 20_000, 0.4, 0.1, 0.1))
+        pace.note(Copied("t", 20_000, 0.4, 0.1))
     assert len(pace.next_group()) == 2 * 5
     assert not cuts
-    pace.note(Copied("t", 20_000, 8.0, 0.1, 4.0))  # 5,000 rows/s: half a second reads 2,500
+    pace.note(Copied("t", 20_000, 8.0, 4.0))  # 5,000 rows/s: half a second reads 2,500
     group = pace.next_group()
     assert cuts[0] == (13, 2500)
     assert [task.rows for task in group] == [2500, 2500]

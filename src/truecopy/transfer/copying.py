@@ -43,8 +43,8 @@ class Copying:
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
 
-    def copy(self, spark: SparkSession, source: Session, steering: Steering) -> Iterator[Copied]:
-        """Chunk after chunk, as each of them is in."""
+    def copy(self, spark: SparkSession, source: Session, steering: Steering) -> None:
+        """Copies chunk after chunk; each is told of when it is in."""
         self._require_origin(source)
         with pool.lease(self._target) as target:
             tasks = self._planned(source, target)
@@ -53,7 +53,6 @@ class Copying:
         pace = partial(steering.pace, lanes=lanes, cut=partial(self._cut_smaller, source))
         for copied in self._copied(spark, tasks, pace):
             steering.pulse.copied(copied)
-            yield copied
 
     def _require_origin(self, source: Session) -> None:
         """Another server of a shard may not have got to where the copy began; it would lack what is not replayed."""

@@ -143,7 +143,6 @@ def _joined(task: str, legs: Mapping[str, RunReport], seconds: float) -> RunRepo
         min(states, key=_order),
         max(report.lag_seconds for report in legs.values()),
         tables,
-        max(report.verify_share for report in legs.values()),
         seconds,
     )
 

@@ -26,7 +26,7 @@ from truecopy.transfer.snapshot import Copied, CopyTask, Paced, read_chunk, writ
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DONE = "table string, rows long, seconds double, verify_seconds double, read_seconds double"
+_DONE = "table string, rows long, seconds double, read_seconds double"
 
 
 def copy_mapped(spark: SparkSession, pace: Paced) -> Iterator[Copied]:
@@ -122,5 +122,5 @@ class _Writing:
         try:
             done = write_chunk(task, rows, begun, self.position)
         except Overtaken:
-            done = Copied(task.plan.source_name, 0, 0.0, 0.0)
+            done = Copied(task.plan.source_name, 0, 0.0)
         yield pa.RecordBatch.from_pylist([asdict(done)])

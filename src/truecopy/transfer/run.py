@@ -69,7 +69,6 @@ class RunReport:
     state: str
     lag_seconds: float
     tables: Mapping[str, TableState]
-    verify_share: float = 0.0
     seconds: float = 0.0
 
 
@@ -94,7 +93,6 @@ class Transfer:
         choose_settings(settings.spark)
         if settings.metastore is not None:
             choose_metastore(settings.metastore)
-        self._seconds = self._verify_seconds = 0.0
         self._applied = AppliedByQuery({})
         self._is_stopping = False
         self._stop_query: Callable[[], None] | None = None
@@ -155,7 +153,6 @@ class Transfer:
                 name: TableState(self._rows_of(name), applied[name], self._version(replication))
                 for name in plans
             },
-            self._verify_seconds / self._seconds if self._seconds else 0.0,
             time.monotonic() - begun,
         )
 
@@ -217,9 +214,7 @@ class Transfer:
         steering: Steering,
     ) -> None:
         with telemetry.span(SNAPSHOT, task=self._settings.task), explained():
-            for copied in self.copying(plans, line).copy(spark, source, steering):
-                self._seconds += copied.seconds
-                self._verify_seconds += copied.verify_seconds
+            self.copying(plans, line).copy(spark, source, steering)
         with pool.lease(self._target) as target:
             self._ledger(target).enter(REPLAY, line.epoch)
 
