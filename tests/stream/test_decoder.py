@@ -398,13 +398,17 @@ def test_any_values(database: Database, rows: list[tuple[object, ...] | None]) -
 
 
 def updates(
-    events: Sequence[RowsEvent], table: Definition, keys_only: bool = False
+    events: Sequence[RowsEvent],
+    table: Definition,
+    *,
+    keys_only: bool = False,
+    first_image: bool = True,
 ) -> tuple[list[int], Texts, Texts, Texts]:
     keys: Texts = []
     before: Texts = []
     after: Texts = []
     (event,) = events
-    image = Image(event.present, event.after, keys_only)
+    image = Image(event.present, event.after, keys_only, first_image)
     decoder = compile_decoder(event.columns, table, image=image)
     assert decoder.decode is None
     assert decoder.decode_updates is not None
@@ -435,6 +439,7 @@ def test_updates_and_moved_keys(database: Database) -> None:
         *(b"three!", b"3", b"z", b"3"),
     ]
     assert updates(events, table, keys_only=True) == ([1], keys, [], [])
+    assert updates(events, table, first_image=False) == ([1], keys, [], after)
 
 
 def test_many_updates_with_the_same_nulls(database: Database) -> None:
@@ -449,7 +454,9 @@ def test_many_updates_with_the_same_nulls(database: Database) -> None:
     table = definition(describe(database, "t"))
     found: list[list[bytes | None]] = [[], [], []]
     for event in events:
-        _, *lists = updates([event], table)
+        moved, *lists = updates([event], table)
+        keys, _, after = lists
+        assert updates([event], table, first_image=False) == (moved, keys, [], after)
         for i, texts in enumerate(lists):
             found[i] += texts
     new = sorted(database.execute("SELECT * FROM t"))

@@ -159,8 +159,8 @@ def check_partial_update(database: Database, name: str, change: str) -> None:
         for value in row
     ]
     table = definition(describe(database, name))
-    for keys_only in (False, True):
-        image = Image(event.present, event.after, keys_only, partial=True)
+    for keys_only, first_image in ((False, True), (True, True), (False, False)):
+        image = Image(event.present, event.after, keys_only, first_image, partial=True)
         decoder = compile_decoder(event.columns, table, image=image)
         assert decoder.decode_updates is not None
         keys: Texts = []
@@ -170,7 +170,8 @@ def check_partial_update(database: Database, name: str, change: str) -> None:
         assert found == (4, [])
         assert keys == [b"0", b"1", b"2", b"3"]
         assert after == ([] if keys_only else expected), change
-        assert before[3::6] == ([] if keys_only else [canonical_json(START).encode()] * 4)
+        documents = [canonical_json(START).encode()] * 4
+        assert before[3::6] == ([] if keys_only or not first_image else documents)
 
 
 @pytest.mark.parametrize(

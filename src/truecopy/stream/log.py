@@ -77,6 +77,7 @@ class Wanted:
         keys_only: Leave `before` and `after` out, which a log with minimal row images can serve.
         settings: Options of one engine (`slot`, `work`, `server_ids`, `cursor`, …).
         fallbacks: Other servers of the shard, for a part whose server is gone when it is read.
+        before: Whether `before` is wanted; else a log may leave it out.
     """
 
     shard: str
@@ -84,6 +85,7 @@ class Wanted:
     keys_only: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     fallbacks: tuple[Endpoint, ...] = ()
+    before: bool = True
 
     def with_shard(self, shard: str) -> Wanted:
         return replace(self, shard=shard)

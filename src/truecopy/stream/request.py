@@ -47,6 +47,7 @@ class Request:
         tables: Names or patterns; empty for all.
         key_range: Of a keyspace: whole shards as they are, others row by row.
         keys_only: Leave `before` and `after` out.
+        before: Whether `before` is wanted by a consumer within; else a log may leave it out.
         max_bytes: The most that one batch reads of the logs; the least is one transaction.
         wait: Seconds to wait for news before an idle stream answers.
         parts: Spark partitions per shard and batch.
@@ -64,6 +65,7 @@ class Request:
     tables: tuple[str, ...] = ()
     key_range: KeyRange = WHOLE
     keys_only: bool = False
+    before: bool = True
     max_bytes: int = DEFAULT_MAX_BYTES
     wait: float = 0.5
     parts: int = 0

@@ -97,4 +97,10 @@ class Shards:
 
 def wanted_of(request: Request, shard: str) -> Wanted:
     """What the request wants of one shard."""
-    return Wanted(shard, request.tables, request.keys_only, dict(request.settings))
+    return Wanted(
+        shard,
+        request.tables,
+        request.keys_only,
+        dict(request.settings),
+        before=request.before,
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from truecopy.model.keyspace import WHOLE
 from truecopy.stream.request import Request, request_from_options
 from truecopy.stream.source import ChangesSource, ChangesStreamReader
 from truecopy.transfer.packing import PACKED, pack_batches
@@ -42,4 +44,7 @@ class PackedSource(ChangesSource):
     def streamReader(self, schema: StructType) -> PackedReader:  # noqa: N802, ARG002
         options = dict(self.options)
         columns = options.pop("columns").split(",")
-        return PackedReader(request_from_options(options), options.pop("from"), columns)
+        request = request_from_options(options)
+        # Which rows are of a part of a shard may be told by a column that only `before` has.
+        before = "before" in columns or request.key_range != WHOLE
+        return PackedReader(replace(request, before=before), options.pop("from"), columns)

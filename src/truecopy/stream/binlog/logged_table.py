@@ -41,6 +41,10 @@ class Runs(NamedTuple):
 class LoggedTable:
     """One table map; made once, used for every rows event that follows such a map.
 
+    Args:
+        keys_only: Rows are said by their keys.
+        before: Rows that go, or change, are told as they were before.
+
     Attributes:
         runs: What rows are said as.
         acting: The same for a reader who does what foreign keys did: where a row was moved from is told, too.
@@ -48,7 +52,9 @@ class LoggedTable:
             nothing came of it.
     """
 
-    def __init__(self, table_map: TableMap, definition: Definition, keys_only: bool) -> None:
+    def __init__(
+        self, table_map: TableMap, definition: Definition, *, keys_only: bool, before: bool = True
+    ) -> None:
         self.definition = definition
         self.is_origin = table_map.table == ORIGIN_TABLE
         key, row = len(definition.key), -1 if keys_only else len(definition.columns)
@@ -56,13 +62,16 @@ class LoggedTable:
         inserts = Run(INSERT, table, schema_id, key, -1, row)
         updates = Run(UPDATE, table, schema_id, key, row, row)
         deletes = Run(DELETE, table, schema_id, key, row, -1)
-        self.runs = Runs(inserts, updates, deletes, inserts)
-        self.acting = self.runs._replace(moved=inserts._replace(before_width=row))
-        self.idle = self.runs._replace(
+        whole = Runs(inserts, updates, deletes, inserts)
+        self.acting = whole._replace(moved=inserts._replace(before_width=row))
+        self.idle = whole._replace(
             updates=updates._replace(before_width=-1), deletes=deletes._replace(before_width=-1)
         )
+        self.runs = whole if before else self.idle
         self._columns = table_map.columns
-        self._keys_only = keys_only and not self.is_origin  # a mark is read whole
+        # A mark is read whole.
+        self._keys_only = keys_only and not self.is_origin
+        self._before = before or self.is_origin
         self._bitmap = (len(table_map.columns) + 7) // 8
         self._decoders: dict[tuple[bytes, str], Decoder] = {}
         self._last: dict[RowsKind, tuple[bytes, Decoder | None]] = {}
@@ -74,7 +83,13 @@ class LoggedTable:
             if not self._keys_only:
                 self._refuse_missing(present)
                 self._refuse_missing(after or present)
-            image = Image(present, after, self._keys_only, change == PARTLY_UPDATED)
+            image = Image(
+                present,
+                after,
+                self._keys_only or (change == DELETED and not self._before),
+                self._before,
+                change == PARTLY_UPDATED,
+            )
             known = compile_decoder(self._columns, self.definition, image=image)
             self._decoders[bitmaps, change] = known
         return known

@@ -211,7 +211,10 @@ class _Reading:
             )
         if is_sequence(definition):
             return None
-        return LoggedTable(parse_table_map(raw), definition, self._part.wanted.keys_only)
+        wanted = self._part.wanted
+        return LoggedTable(
+            parse_table_map(raw), definition, keys_only=wanted.keys_only, before=wanted.before
+        )
 
     def _add(self, source: LoggedTable, kind: RowsKind, buf: bytes, start: int, end: int) -> None:
         size = end - start

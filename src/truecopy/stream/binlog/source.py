@@ -29,20 +29,23 @@ class Image:
         present: Of the only image of an insert or delete, or of an update's first.
         after: Of an update's second image; None for inserts and deletes.
         keys_only: Give keys only, whatever the rows hold.
+        before: Give an update's first image, too; else only the key of it.
         partial: The event is one of MySQL's partial updates of JSON (PARTIAL_UPDATE_ROWS_EVENT).
     """
 
     present: bytes
     after: bytes | None = None
     keys_only: bool = False
+    before: bool = True
     partial: bool = False
 
 
 class ImageColumns:
-    """The columns of one image, in their order."""
+    """The columns of one image, in their order; those that are not wanted are passed over."""
 
-    def __init__(self, bitmap: bytes, count: int, prefix: str) -> None:
+    def __init__(self, bitmap: bytes, count: int, prefix: str, wanted: frozenset[int]) -> None:
         self.prefix = prefix
+        self.wanted = wanted
         self.present = tuple(i for i in range(count) if bitmap[i >> 3] >> (i & 7) & 1)
         self.marks = (len(self.present) + 7) // 8
 
@@ -67,12 +70,21 @@ class SourceWriter:
         self, columns: tuple[LoggedColumn, ...], definition: Definition, image: Image
     ) -> None:
         self.image = image
-        self.before = ImageColumns(image.present, len(columns), "t")
-        self.after = (
-            ImageColumns(image.after, len(columns), "u") if image.after is not None else None
-        )
         self._width = len(columns)
         self._keys = definition.key_places
+        self._json = [i for i, column in enumerate(columns) if column.type == logged.JSON]
+        keys, everything = frozenset(self._keys), frozenset(range(self._width))
+        first = keys if image.after is not None and not image.before else everything
+        if image.partial:
+            first |= frozenset(
+                self._json
+            )  # the second image may hold only what has changed of them
+        if image.keys_only:
+            first = everything = keys
+        self.before = ImageColumns(image.present, self._width, "t", first)
+        self.after = (
+            None if image.after is None else ImageColumns(image.after, self._width, "u", everything)
+        )
         if not self.before.present:
             # Such a row has no bytes at all: it could not even be counted.
             raise CannotFinish(
@@ -85,13 +97,10 @@ class SourceWriter:
                     f"the log of {definition.table} lacks the key's column {name}:"
                     " set binlog_row_image = 'FULL' on the source"
                 )
-        wanted = self._keys if image.keys_only else range(self._width)
-        self._wanted = frozenset(wanted)
         self._layouts = [
             layout(logged, column)
             for logged, column in zip(columns, definition.columns, strict=True)
         ]
-        self._json = [i for i, column in enumerate(columns) if column.type == logged.JSON]
         self._names: dict[str, Any] = {
             "from_bytes": int.from_bytes,
             "partially_updated": partially_updated,
@@ -170,8 +179,9 @@ class SourceWriter:
                 texts.append(f"{name} = None")
                 continue
             variables = [f"{name}_{part}" for part in range(own.parts)]
+            wanted = i in columns.wanted
             if not own.sized:
-                if i in self._wanted:
+                if wanted:
                     targets += variables
                     format_ += own.format
                     texts.append(f"{name} = {self._texts[i].format(*variables)}")
@@ -179,7 +189,7 @@ class SourceWriter:
                     format_ += f"{own.size}x"
                 continue
             targets.append(variables[0])
-            if own.format == "B" and i in self._wanted:
+            if own.format == "B" and wanted:
                 # A string of Pascal's: its length in a byte, then itself; never longer than 255.
                 size = read("256p") + 1
                 lines.append(f"p += {size} + len({name}_0)")
@@ -188,13 +198,13 @@ class SourceWriter:
                 format_ += own.format
                 size = read()
                 length = _length(variables)
-                if i in self._wanted:
+                if wanted:
                     lines.append(f"q = p + {size} + {length}")
                     lines.append(f"{name}_0 = buf[p + {size}:q]")
                     lines.append("p = q")
                 else:
                     lines.append(f"p += {size} + {length}")
-            if i in self._wanted:
+            if wanted:
                 texts += self._text_of_sized(i, name)
         if format_:
             lines.append(f"p += {read()}")
@@ -211,7 +221,7 @@ class SourceWriter:
         for bit, i in enumerate(columns.present):
             own, name = self._layouts[i], f"{columns.prefix}{i}"
             variables = [f"{name}_{part}" for part in range(own.parts)]
-            wanted = i in self._wanted
+            wanted = i in columns.wanted
             reads = [self._single_read(own.format, variables)] if wanted or own.sized else []
             if own.sized:
                 reads.append(f"q = p + {own.size} + {_length(variables)}")
@@ -278,7 +288,8 @@ class SourceWriter:
             return lines
         images = [(self.before, "values")]
         if after is not None:
-            images = [(self.before, "before"), (after, "after")]
+            images = [(self.before, "before")] if self.image.before else []
+            images.append((after, "after"))
         for columns, target in images:
             texts = [
                 f"{columns.prefix}{i}" if i in columns.present else "None"
