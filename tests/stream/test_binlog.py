@@ -191,12 +191,16 @@ def test_a_range_read_in_a_new_process_gives_the_same_rows(busy_range: Follower)
         assert read_changes(fresh, start, end, 1) == once
 
 
-def test_a_range_without_before_is_otherwise_the_same(busy_range: Follower) -> None:
+@pytest.mark.parametrize("settings", [{}, {"cascades": "target"}])
+def test_a_range_without_before_is_otherwise_the_same(
+    busy_range: Follower, settings: dict[str, str]
+) -> None:
     busy_range.database.execute("UPDATE a SET id = id + 1000 WHERE id % 3 = 0")
     start, end = whole_range(busy_range)
     whole = read_changes(busy_range.log, start, end)
     assert {change["kind"] for change in whole if change["before"]} == {"update", "delete"}
-    with BinlogLog(busy_range.endpoint, Wanted("s", before=False)) as fresh:
+    wanted = Wanted("s", settings=settings, before=False)
+    with BinlogLog(busy_range.endpoint, wanted) as fresh:
         assert read_changes(fresh, start, end) == [{**change, "before": None} for change in whole]
 
 

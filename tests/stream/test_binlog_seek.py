@@ -144,7 +144,7 @@ def apply(run: Any, shard: str, number: int, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", [{}, {"keys_only": True}, {"before": False}])
-def test_transactions_carry_their_origin(merged: Database, wanted: dict[str, bool]) -> None:
+def test_transactions_carry_their_origin(merged: Database, wanted: dict[str, Any]) -> None:
     with Follower(merged, **wanted) as follower, session(merged) as run:
         apply(run, "a", 7, "INSERT INTO r VALUES (1, 'x')", "INSERT INTO r VALUES (2, 'x')")
         apply(run, "a", 8)  # nothing of it was for this shard

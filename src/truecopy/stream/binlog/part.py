@@ -80,7 +80,8 @@ class _Reading:
         self._rows = ChangeRows(part.wanted.shard)
         self._sources: dict[bytes, LoggedTable | None] = {}
         self._tables: dict[bytes, LoggedTable | None] = {}
-        self._tells_acts = part.wanted.settings.get("cascades") == "target"
+        wanted = part.wanted
+        self._tells_acts = wanted.before and wanted.settings.get("cascades") == "target"
         self._seq = 0
         self._origin: str | None = None
         self._origin_time = 0
