@@ -84,6 +84,7 @@ class DuckDBDialect:
 
     placeholder = "?"
     expands_rows = True
+    lists_integers = False
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

@@ -139,17 +139,20 @@ class MySQL(SharedSession):
         return rows
 
     def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
+        return self.fetch_all_texts((statement,), names)
+
+    def fetch_all_texts(self, statements: Sequence[Statement], names: Sequence[str]) -> pa.Table:
         with self._connection.cursor() as cursor:
-            bound = cursor.mogrify(statement.sql, self._arguments(statement))
+            bound = [cursor.mogrify(each.sql, self._arguments(each)) for each in statements]
         try:
-            columns, warnings = mysql_wire.read_columns(self._connection, bound)
+            columns = mysql_wire.read_columns(
+                self._connection, bound, len(names), self._refuse_warnings
+            )
         except (pymysql.MySQLError, OSError) as error:
             raise explain_error(error, self.endpoint) from None
         except pa.ArrowInvalid as error:
             self.close()  # rows of the result are still on their way
             raise CannotFinish(f"{self.endpoint} sent text that is not UTF-8: {error}") from None
-        if warnings:
-            self._refuse_warnings()
         return pa.table(columns, names=list(names))
 
     def fetch_fingerprints(

@@ -102,6 +102,7 @@ class MySQLDialect:
 
     placeholder = "%s"
     expands_rows = True
+    lists_integers = True
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``").replace("%", "%%") + "`"

@@ -7,7 +7,7 @@ the places and lengths of the values by NumPy, the values themselves by Arrow, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,27 +25,49 @@ _INLINE = 12
 """Bytes of a value that an Arrow view holds itself."""
 
 
-def read_columns(connection: Any, statement: str) -> tuple[list[pa.ChunkedArray], int]:
-    """The columns of a result as texts, and the number of warnings.
+def read_columns(
+    connection: Any, statements: Iterable[str], width: int, warned: Callable[[], None]
+) -> list[pa.ChunkedArray]:
+    """The columns of results as texts, one result after the other.
+
+    Small results are put together first: to find the columns of one takes as long as of a thousand rows.
+
+    Args:
+        connection: The driver's.
+        statements: All with as many columns.
+        width: So many.
+        warned: Called after a result with warnings, while the server still knows them.
 
     Raises:
         pyarrow.ArrowInvalid: The server sent bytes that are not UTF-8.
     """
-    connection._execute_command(COMMAND.COM_QUERY, statement)
-    result = MySQLResult(connection)
-    result.init_unbuffered_query()
-    # From here on the rows are read by us, and an error on the way leaves no result half read.
-    result.unbuffered_active = False
-    width = result.field_count
     found: list[list[pa.Array]] = [[] for _ in range(width)]
-    warnings = 0
-    for block in _blocks(connection):
-        if isinstance(block, int):
-            warnings = block
-            continue
-        for chunks, chunk in zip(found, _columns(block, width), strict=True):
+    rows: list[bytes] = []
+    size = 0
+
+    def find_columns() -> None:
+        for chunks, chunk in zip(found, _columns(rows, width), strict=True):
             chunks.append(chunk)
-    return [pa.chunked_array(chunks, pa.string()) for chunks in found], warnings
+        rows.clear()
+
+    for statement in statements:
+        connection._execute_command(COMMAND.COM_QUERY, statement)
+        result = MySQLResult(connection)
+        result.init_unbuffered_query()
+        # From here on the rows are read by us, and an error on the way leaves no result half read.
+        result.unbuffered_active = False
+        warnings = None
+        while warnings is None:
+            taken, warnings = _receive(connection, rows, _BLOCK - size)
+            size += taken
+            if size >= _BLOCK:
+                find_columns()
+                size = 0
+        if warnings:
+            warned()
+    if rows:
+        find_columns()
+    return [pa.chunked_array(chunks, pa.string()) for chunks in found]
 
 
 def send_file(connection: Any, statement: str, data: Iterable[memoryview]) -> Any:
@@ -68,16 +90,15 @@ def send_file(connection: Any, statement: str, data: Iterable[memoryview]) -> An
     return OKPacketWrapper(answer)
 
 
-def _blocks(connection: Any) -> Iterator[list[bytes] | int]:
-    """The packets of rows, some megabytes at a time; at the end the number of warnings."""
+def _receive(connection: Any, rows: list[bytes], most: int) -> tuple[int, int | None]:
+    """Appends packets of rows, of so many bytes or up to the end of the result; its warnings at the end, else None."""
     # One call a value less than the driver's own reader; it sets the timeout once as well.
     receive = connection._rfile.read
     if connection._current_timeout != connection._read_timeout:
         connection._sock.settimeout(connection._read_timeout)
         connection._current_timeout = connection._read_timeout
-    rows: list[bytes] = []
     size = 0
-    while True:
+    while size < most:
         header = receive(4)
         if len(header) < 4:
             raise pymysql.OperationalError(CR.CR_SERVER_LOST, "the server ended the connection")
@@ -89,17 +110,13 @@ def _blocks(connection: Any) -> Iterator[list[bytes] | int]:
             packet = _joined(connection._read_bytes, packet)
         kind = packet[0]
         if kind == _END and length < 9:
-            if rows:
-                yield rows
-            yield int(EOFPacketWrapper(MysqlPacket(packet, connection.encoding)).warning_count)
-            return
+            end = EOFPacketWrapper(MysqlPacket(packet, connection.encoding))
+            return size, int(end.warning_count)
         if kind == _ERROR:
             MysqlPacket(packet, connection.encoding).raise_for_error()
         rows.append(packet)
         size += length
-        if size > _BLOCK:
-            yield rows
-            rows, size = [], 0
+    return size, None
 
 
 def _joined(read: Any, first: bytes) -> bytes:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+KEYS_PER_QUERY = 1000
+"""How many keys a statement names."""
+
+
 class Session(Protocol):
     """One connection; closed when its block ends."""
 
@@ -140,8 +144,10 @@ class Reads(Protocol):
         """
         ...
 
-    def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
-        """All columns of the rows with these keys."""
+    def rows_by_key(
+        self, relation: Relation, keys: Sequence[Key], per_query: int = KEYS_PER_QUERY
+    ) -> pa.Table:
+        """All columns of the rows with these keys, of which one statement names a part."""
         ...
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:

@@ -17,14 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import deferred, sql
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import KEYS_PER_QUERY, Statement
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
 from truecopy.model.table import TableName
-
-KEYS_PER_QUERY = 1000
 
 
 class NotAValue(CannotFinish):
@@ -45,6 +43,12 @@ class RelationalSession(ABC):
     @abstractmethod
     def fetch_texts(self, statement: Statement, names: Sequence[str]) -> pa.Table:
         """A result of text columns, as Arrow strings."""
+
+    def fetch_all_texts(self, statements: Sequence[Statement], names: Sequence[str]) -> pa.Table:
+        """The results of statements that have the same columns, one after the other."""
+        parts = [self.fetch_texts(statement, names) for statement in statements]
+        none = pa.schema([(name, pa.string()) for name in names]).empty_table()
+        return pa.concat_tables(parts) if parts else none
 
     @abstractmethod
     def execute(self, statement: Statement) -> int:
@@ -181,8 +185,10 @@ class RelationalSession(ABC):
         ]
         return sum(int(rows[0][0]) for rows in counts)
 
-    def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
-        batches = [keys[at : at + KEYS_PER_QUERY] for at in range(0, len(keys), KEYS_PER_QUERY)]
+    def rows_by_key(
+        self, relation: Relation, keys: Sequence[Key], per_query: int = KEYS_PER_QUERY
+    ) -> pa.Table:
+        batches = [keys[at : at + per_query] for at in range(0, len(keys), per_query)]
         statements = [
             sql.rows_by_key_sql(self.dialect, relation, table, batch)
             for table in relation.tables
@@ -195,8 +201,8 @@ class RelationalSession(ABC):
             if len(keys) == 1:
                 return self._rows(relation, [])
             half = len(keys) // 2
-            parts = [self.rows_by_key(relation, part) for part in (keys[:half], keys[half:])]
-            return pa.concat_tables(parts)
+            halves = keys[:half], keys[half:]
+            return pa.concat_tables([self.rows_by_key(relation, it, per_query) for it in halves])
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
         parts = []
@@ -284,13 +290,8 @@ class RelationalSession(ABC):
         return token.sub(write, statement.sql)
 
     def _rows(self, relation: Relation, statements: Sequence[Statement]) -> pa.Table:
-        names = _row_names(relation)
-        schema = pa.schema([(name, pa.string()) for name in names])
-        parts = [
-            deferred.finish_rows(self.fetch_texts(statement, names), relation)
-            for statement in statements
-        ]
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        found = self.fetch_all_texts(statements, _row_names(relation))
+        return deferred.finish_rows(found, relation)
 
     def __enter__(self) -> Self:
         return self

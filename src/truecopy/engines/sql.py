@@ -14,7 +14,7 @@ from truecopy.model.errors import UsageError
 from truecopy.model.fingerprint import HEX_DIGITS
 from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
 from truecopy.model.table import Column, TableName
-from truecopy.model.types import Text, Type, Uuid, is_free_text
+from truecopy.model.types import Integer, Text, Type, Uuid, is_free_text
 
 BITS = 4 * HEX_DIGITS
 
@@ -74,6 +74,9 @@ class Dialect(Protocol):
 
     expands_rows: bool
     """True where `row_at_least` and `row_below` take the values of `expand`, False for one each."""
+
+    lists_integers: bool
+    """True where long lists of integers are written out: a driver that binds values does it one by one."""
 
 
 def table_sql(dialect: Dialect, name: TableName) -> str:
@@ -432,6 +435,9 @@ def _keys_condition(
     if relation.key_width == 1 and all(key[0] is not None for key in keys):
         (name,) = _key_names(dialect, relation)
         (column,), (kind,) = relation.key, relation.key_types
+        if dialect.lists_integers and isinstance(kind, Integer):
+            numbers = [str(int(str(text))) for (text,) in keys]
+            return f"{name} IN ({','.join(numbers)})", []
         found = [dialect.parameter(column, kind, str(text)) for (text,) in keys]
         listed = ", ".join([place for place, _ in found])
         return f"{name} IN ({listed})", [value for _, value in found]

@@ -20,7 +20,7 @@ from truecopy.engines import (
     sqlite_snapshot,
 )
 from truecopy.engines.file_advice import SQLiteAdvisor
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import KEYS_PER_QUERY, Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sqlite_dialect import (
     SQLiteDialect,
@@ -228,9 +228,11 @@ class SQLite(RelationalSession):
         found = rows.select(range(relation.key_width)).rename_columns(names)
         return found.append_column("fingerprint", values)
 
-    def rows_by_key(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+    def rows_by_key(
+        self, relation: Relation, keys: Sequence[Key], per_query: int = KEYS_PER_QUERY
+    ) -> pa.Table:
         """By the index; then, where values may be stored otherwise than asked for, by reading."""
-        found = self._rows_by_index(relation, keys)
+        found = self._rows_by_index(relation, keys, per_query)
         columns = list(zip(relation.key, relation.key_types, strict=True))
         if not keys or all(finds_every_key(column, kind) for column, kind in columns):
             return found
@@ -247,11 +249,10 @@ class SQLite(RelationalSession):
         ]
         return self._finished(relation, rows)
 
-    def _rows_by_index(self, relation: Relation, keys: Sequence[Key]) -> pa.Table:
+    def _rows_by_index(self, relation: Relation, keys: Sequence[Key], per_query: int) -> pa.Table:
         # SQLite refuses a condition of more than a thousand ORs.
-        size = _KEYS_PER_CONDITION if relation.key_width > 1 else max(len(keys), 1)
-        parts = [keys[at : at + size] for at in range(0, len(keys), size)] or [keys]
-        return pa.concat_tables([super(SQLite, self).rows_by_key(relation, part) for part in parts])
+        most = _KEYS_PER_CONDITION if relation.key_width > 1 else per_query
+        return super().rows_by_key(relation, keys, min(per_query, most))
 
     def rows_by_fingerprint(self, relation: Relation, fingerprints: Sequence[int]) -> pa.Table:
         fingerprint = fingerprint_function(relation)

@@ -116,6 +116,7 @@ class SQLiteDialect:
 
     placeholder = "?"
     expands_rows = False
+    lists_integers = False
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

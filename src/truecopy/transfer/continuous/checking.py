@@ -200,13 +200,14 @@ class _Look:
 
     def _ask(self, session: Session, relation: Relation, wanted: Sequence[pa.Array]) -> pa.Table:
         checking, parts = self._checking, list[pa.Table]()
-        for at in range(0, len(wanted[0]), checking.batch):
-            begun = time.monotonic()
-            texts = [column.slice(at, checking.batch).to_pylist() for column in wanted]
-            keys = list(zip(*texts, strict=True))
-            parts.append(cast(Reads, session).rows_by_key(relation, keys))
+        keys = list(zip(*(column.to_pylist() for column in wanted), strict=True))
+        # With a ceiling there is a pause after each question.
+        step = checking.batch if checking.rate else len(keys)
+        for at in range(0, len(keys), step):
+            begun, some = time.monotonic(), keys[at : at + step]
+            parts.append(cast(Reads, session).rows_by_key(relation, some, checking.batch))
             if checking.rate:
-                time.sleep(max(0.0, len(keys) / checking.rate - (time.monotonic() - begun)))
+                time.sleep(max(0.0, len(some) / checking.rate - (time.monotonic() - begun)))
         return pa.concat_tables(parts)
 
     def _lists(self) -> pa.Array:
