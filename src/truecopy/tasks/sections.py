@@ -57,7 +57,7 @@ class Verify(Section):
     """How the copy is proved."""
 
     inline: bool = True
-    """Compare the digest of each chunk before it is committed, and of changed rows again later."""
+    """Compare changed rows again later; each chunk is compared before it is committed in any case."""
     iterative: bool = False
     """Compare all rows after the copy, and what differs or changed again until nothing is left."""
     checksum: bool = False
