@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +39,19 @@ _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _OF_USAGE = {"UsageError", "IncomparableTypes"}
+_JVM = " ".join(
+    (
+        # Most memory is the Python workers'; a heap with little room to spare costs next to no time. By itself it
+        # would begin with a share of the machine's memory, and fill that before anything is cleared away.
+        "-XX:+UseSerialGC -XX:InitialHeapSize=256m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=30",
+        # About what Spark's classes take; on the way there each step would clear the whole heap.
+        "-XX:MetaspaceSize=128m",
+        # Ten times the defaults. Rows pass the JVM packed, or not at all: what it runs a thousand times is planning,
+        # and to compile that to the utmost took longer than to run it. Loops over millions of rows get there yet.
+        "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000",
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
+    )
+)
 
 
 def state_folder() -> Path:
@@ -97,6 +112,16 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+@cache
+def spare_the_collector(after: str) -> None:  # noqa: ARG001 - once for each
+    """Takes what a worker has loaded by now out of garbage collection, once after each kind of work.
+
+    Spark's daemon collects after every task, which with these libraries takes as long as many a task.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """A block whose failed jobs become one line each."""
@@ -151,8 +176,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
             f" -Dtruecopy.log={log_file()} -Duser.timezone=UTC"
-            # Most memory is the Python workers'; a heap with little room to spare costs next to no time.
-            " -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+            f" {_JVM}"
         ),
     }
     if is_local(master):

@@ -27,6 +27,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Relation
+from truecopy.spark import spare_the_collector
 from truecopy.transfer.acting import Piece, cut_at_acts
 from truecopy.transfer.effect import net_effect
 from truecopy.transfer.ledger import Ledger
@@ -98,6 +99,7 @@ class Applying:
             yield self._apply(str(part), pa.concat_tables(waiting))
         if self.leave_none:
             pool.close_idle()
+        spare_the_collector("apply")
 
     def _apply(self, part: str, changes: pa.Table) -> pa.RecordBatch:
         pieces = self.pieces(self._news(part, changes))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from truecopy.model.keyspace import WHOLE
+from truecopy.spark import spare_the_collector
 from truecopy.stream.request import Request, request_from_options
 from truecopy.stream.source import ChangesSource, ChangesStreamReader
 from truecopy.transfer.packing import PACKED, pack_batches
@@ -27,6 +28,7 @@ class PackedReader(ChangesStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from pack_batches(batch.select(self._columns) for batch in super().read(partition))
+        spare_the_collector("read")
 
 
 class PackedSource(ChangesSource):

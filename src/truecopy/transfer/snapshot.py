@@ -28,6 +28,7 @@ from truecopy.engines.lines import transaction
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Chunk
+from truecopy.spark import spare_the_collector
 from truecopy.transfer.jobs import run_job
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.plan import TablePlan
@@ -107,6 +108,7 @@ def _outcomes(
         yield error
     if close:
         pool.close_idle()
+    spare_the_collector("copy")
 
 
 def copy_chunk(task: CopyTask) -> Copied:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.accumulators import AccumulatorParam
@@ -99,14 +98,4 @@ def _compare_into(
     channel.add(deque([compare_task(comparisons, options, task)]))
     if options.connections:
         pool.close_idle()  # the next chunk may go to another worker, whose connection counts, too
-    _spare_the_collector()
-
-
-@cache
-def _spare_the_collector() -> None:
-    """Takes what is loaded by now out of garbage collection, once per worker.
-
-    Spark's daemon collects after every task, which with these libraries costs more than a chunk.
-    """
-    gc.collect()
-    gc.freeze()
+    spark_settings.spare_the_collector("verify")

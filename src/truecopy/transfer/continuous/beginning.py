@@ -21,7 +21,7 @@ from truecopy.transfer.continuous.applied import Place, require_views
 from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, TASKS, Ledger
 from truecopy.transfer.settings import Settings
 
-BATCH_BYTES = 44 << 20
+BATCH_BYTES = 32 << 20
 """The most that a batch reads of the log, where a task does not say less: what workers hold at a time."""
 
 

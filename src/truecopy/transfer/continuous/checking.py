@@ -18,6 +18,7 @@ from truecopy.model.change import DELETE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import TruecopyError
 from truecopy.model.relation import Relation
+from truecopy.spark import spare_the_collector
 from truecopy.transfer.continuous.applied import Applied, Part, View
 from truecopy.transfer.continuous.compare import Check, Comparer, packed
 from truecopy.transfer.continuous.entries import (
@@ -79,6 +80,7 @@ class Checking:
             yield self._check(group)
         if self.leave_none:
             pool.close_idle()
+        spare_the_collector("check")
 
     def _check(self, group: Group) -> pa.RecordBatch:
         entries, resting = group.entries(self.comparer.checks)
