@@ -39,7 +39,8 @@ from truecopy.metastore.database import open_metastore
 from truecopy.metastore.task_runs import Outcome, Run, begin_run, end_run, new_run
 from truecopy.metastore.tasks import SUITE, TASK, TaskLine, Tasks
 from truecopy.metastore.tokens import Tokens
-from truecopy.metastore.validations import Found, Validations
+from truecopy.metastore.validation_errors import Found
+from truecopy.metastore.validations import Validations
 from truecopy.tasks.commands import Files, outcome
 
 _MOST_MS = 300.0

@@ -148,7 +148,7 @@ def validate(what: Backlog) -> float:
     seconds = time.monotonic() - validator.begun
     validator.stop()
     thread.join()
-    pending, errors = store.pending(task), store.error_counts(task)
+    pending, errors = store.pending(task), store.errors.counts(task)
     if pending.total or any(errors.values()):
         raise RuntimeError(f"not everything was right: {pending} {errors}")
     store.delete(task)

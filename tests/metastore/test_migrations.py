@@ -12,17 +12,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import LargeBinary, MetaData, create_engine, inspect, text
 
-from truecopy.metastore import control, definitions, validations
+from truecopy.metastore import control, definitions, validation_schema
 from truecopy.metastore.database import open_metastore
 from truecopy.metastore.definitions import Definitions
 from truecopy.metastore.migrating import HEAD
-from truecopy.metastore.validations import Found, Validations
+from truecopy.metastore.validation_errors import Found
+from truecopy.metastore.validations import Validations
 from truecopy.model.errors import UsageError
 
 
 def _known() -> MetaData:
     whole = MetaData()
-    for part in (definitions._metadata, validations._metadata, control.metadata):
+    for part in (definitions._metadata, validation_schema.metadata, control.metadata):
         for table in part.tables.values():
             table.to_metadata(whole)
     return whole
@@ -55,9 +56,12 @@ def test_files_of_earlier_versions_are_taken_up_once(
 ) -> None:
     monkeypatch.setenv("TRUECOPY_STATE", str(tmp_path))
     monkeypatch.delenv("TRUECOPY_METASTORE", raising=False)
-    for file, part in (("definitions.db", definitions), ("validations.db", validations)):
+    for file, part in (
+        ("definitions.db", definitions._metadata),
+        ("validations.db", validation_schema.metadata),
+    ):
         engine = create_engine(f"sqlite:///{tmp_path / file}")
-        part._metadata.create_all(engine)
+        part.create_all(engine)
         engine.dispose()
     with sqlite3.connect(tmp_path / "definitions.db") as earlier:
         earlier.execute("INSERT INTO definition_set VALUES ('a', '{}')")
@@ -69,12 +73,12 @@ def test_files_of_earlier_versions_are_taken_up_once(
     before._engine.dispose()
 
     after = Validations()
-    assert [error.id for error in after.errors("shop")] == [1, 2, 3]
+    assert [error.id for error in after.errors.of("shop")] == [1, 2, 3]
     assert Definitions().find_set("a") == {}
     assert not (tmp_path / "validations.db").exists()
     more = [Found("row 4", "orders", kind="extra")]
     after.store("shop", epoch, {}, {}, (), (), more, caught_up=True)
-    assert [error.id for error in after.errors("shop")] == [1, 2, 3, 4]
+    assert [error.id for error in after.errors.of("shop")] == [1, 2, 3, 4]
 
 
 def test_a_newer_metastore_is_refused(metastore_url: str) -> None:

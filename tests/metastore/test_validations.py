@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from truecopy.metastore.validations import Found, PendingPart, Stage, Validations
+from truecopy.metastore.validation_errors import Found
+from truecopy.metastore.validations import PendingPart, Stage, Validations
 
 
 def _begun(store: Validations, task: str, errors: int) -> None:
@@ -20,13 +21,13 @@ def test_a_page_of_errors_is_of_several_tasks_in_the_order_of_their_numbers(
     for task in ("shop:-80", "shop:80-", "other"):
         _begun(store, task, 4)
     legs = ("shop:-80", "shop:80-")
-    numbers = [error.id for leg in legs for error in store.errors(leg)]
-    shown = [error.id for error in store.error_page(legs, ("new",), 3, 3)]
+    numbers = [error.id for leg in legs for error in store.errors.of(leg)]
+    shown = [error.id for error in store.errors.page(legs, ("new",), 3, 3)]
     assert shown == numbers[3:6]
-    assert store.ignore("shop:-80", numbers[:2]) == 2
-    shown = [error.id for error in store.error_page(legs, ("new", "resolved"), 0, 100)]
+    assert store.errors.ignore("shop:-80", numbers[:2]) == 2
+    shown = [error.id for error in store.errors.page(legs, ("new", "resolved"), 0, 100)]
     assert shown == numbers[2:]
-    assert store.error_page(legs, ("new",), 100, 10) == []
+    assert store.errors.page(legs, ("new",), 100, 10) == []
 
 
 def test_all_validations_are_read_as_each_by_itself(metastore_url: str) -> None:
@@ -38,7 +39,7 @@ def test_all_validations_are_read_as_each_by_itself(metastore_url: str) -> None:
         (
             store.find(task),
             store.pending(task),
-            store.error_counts(task),
+            store.errors.counts(task),
             store.stages(task),
         )
         for task in ("bare", "shop")

@@ -10,7 +10,8 @@ from tests.server.support import SHOP
 from truecopy.metastore.events import Events
 from truecopy.metastore.task_runs import Outcome, TaskRuns, begin_run, end_run
 from truecopy.metastore.tasks import SUITE, TASK, TaskLine, Tasks, add_sample, say_progress
-from truecopy.metastore.validations import Found, Validations
+from truecopy.metastore.validation_errors import Found
+from truecopy.metastore.validations import Validations
 from truecopy.tasks.commands import Files
 from truecopy.tasks.processes import ProcessId
 

@@ -10,7 +10,8 @@ import pytest
 from tests.server.support import SHOP, Caller, make_shop, serving
 from truecopy.metastore.task_runs import Outcome, TaskRuns, end_run
 from truecopy.metastore.tokens import Tokens
-from truecopy.metastore.validations import Found, Validations
+from truecopy.metastore.validation_errors import Found
+from truecopy.metastore.validations import Validations
 
 EVIL = "<script>alert('x')</script>\"; DROP TABLE task; --"
 NOBODY = ("/bin/sh", "-c", "exec sleep 600")

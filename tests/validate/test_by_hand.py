@@ -12,7 +12,8 @@ import pytest
 from tests.servers import Database
 from tests.validate.scraping import free_port, scraped
 from tests.validate.watching import copied, validating
-from truecopy.metastore.validations import NEW, RESOLVED, Validations
+from truecopy.metastore.validation_errors import NEW, RESOLVED
+from truecopy.metastore.validations import Validations
 from truecopy.model.errors import UsageError
 from truecopy.transfer.continuous.metrics import serving
 from truecopy.transfer.continuous.options import ContinuousOptions
@@ -63,15 +64,15 @@ def test_errors_are_looked_at_again_let_go_of_and_scraped(
         target.execute("UPDATE t SET v = id WHERE id = 1")
         time.sleep(3)
         assert {error.status for error in watched.errors} == {NEW}
-        store.recheck(task, None)
+        store.errors.recheck(task, None)
         watched.until(lambda: len(watched.new) == 1, "the right one resolves itself", 60)
         (left,) = watched.new
         assert (left.id, left.first_failed_at) == (two.id, two.first_failed_at)
         assert left.last_failed_at > two.last_failed_at
         assert [e.status for e in watched.errors if e.id == one.id] == [RESOLVED]
 
-        store.resolve(task, [two.id])
-        watched.until(lambda: not store.wishes(task), "the wish was followed", 60)
+        store.errors.resolve(task, [two.id])
+        watched.until(lambda: not store.errors.wishes(task), "the wish was followed", 60)
         assert watched.standing.pending.errors == 0
         target.execute(
             "CREATE TRIGGER pin BEFORE INSERT ON t FOR EACH ROW SET NEW.v = IF(NEW.id = 2, -1, NEW.v)"

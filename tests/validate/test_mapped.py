@@ -10,7 +10,8 @@ import pytest
 
 from tests.servers import Database
 from tests.validate.watching import copied, validating
-from truecopy.metastore.validations import RESOLVED, Validations
+from truecopy.metastore.validation_errors import RESOLVED
+from truecopy.metastore.validations import Validations
 from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
 from truecopy.transfer.continuous.options import ContinuousOptions
@@ -82,6 +83,6 @@ def test_rows_are_compared_as_the_task_makes_them(
         }
         assert "u2@x" not in str(next(e.source for e in errors if e.key["id"] == "2"))
         apply_repair(settings, plan_repair(settings, errors, spark))
-        Validations().recheck(task, None)
+        Validations().errors.recheck(task, None)
         watched.until(lambda: not watched.new, "no errors")
         assert {error.status for error in watched.errors} == {RESOLVED}

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from truecopy.metastore.validations import (
-    IGNORED,
-    NEW,
-    RESOLVED,
-    Found,
-    PendingPart,
-    TakenOver,
-    Validations,
-)
+from truecopy.metastore.validation_errors import IGNORED, NEW, RESOLVED, Found
+from truecopy.metastore.validations import PendingPart, TakenOver, Validations
 
 AT = {"s": ("0-1-5", 5)}
 
@@ -42,7 +35,7 @@ def test_a_round_is_stored_whole(store: Validations) -> None:
     assert standing.processed == {"insert": 3, "update": 0, "delete": 0}
     assert standing.caught_up
     assert store.pending("x").rows == {"insert": 0, "update": 2, "delete": 0}
-    assert [error.key for error in store.errors("x")] == [{"id": "1"}]
+    assert [error.key for error in store.errors.of("x")] == [{"id": "1"}]
 
 
 def test_an_older_process_stores_nothing(store: Validations) -> None:
@@ -50,7 +43,7 @@ def test_an_older_process_stores_nothing(store: Validations) -> None:
     new = store.claim("x", "full", AT).epoch
     with pytest.raises(TakenOver):
         store.store("x", old, AT, {"insert": 3}, ["a"], [part("a")], [found("1")], caught_up=True)
-    assert not list(store.errors("x"))
+    assert not list(store.errors.of("x"))
     assert store.pending("x").total == 0
     store.store("x", new, AT, {}, [], [], [], caught_up=False)
 
@@ -85,29 +78,29 @@ def test_an_error_is_there_once_and_comes_anew_after_it_was_resolved(store: Vali
     for at in (1, 2, 3):
         event = found("1", first_failed_at=1, last_failed_at=at)
         store.store("x", epoch, AT, {}, [], [], [event], caught_up=True)
-    (error,) = store.errors("x")
+    (error,) = store.errors.of("x")
     assert (error.first_failed_at, error.last_failed_at, error.status) == (1, 3, NEW)
     gone = Found("1", "t", resolved=True)
     store.store("x", epoch, AT, {}, [], [], [gone], caught_up=True)
     store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
-    assert [error.status for error in store.errors("x")] == [RESOLVED, NEW]
+    assert [error.status for error in store.errors.of("x")] == [RESOLVED, NEW]
 
 
 def test_wishes_wait_for_the_validator(store: Validations) -> None:
     epoch = store.claim("x", "full", AT).epoch
     store.store("x", epoch, AT, {}, [], [], [found(str(n)) for n in range(4)], caught_up=True)
-    one, two, three, four = (error.id for error in store.errors("x"))
-    assert store.ignore("x", [one]) == 1
-    assert store.resolve("x", [two]) == 1
-    assert store.clear("x", [three]) == 1
-    assert store.recheck("x", [four]) == 1
-    assert store.error_counts("x") == {NEW: 1, IGNORED: 1, RESOLVED: 1}
-    wishes = store.wishes("x")
+    one, two, three, four = (error.id for error in store.errors.of("x"))
+    assert store.errors.ignore("x", [one]) == 1
+    assert store.errors.resolve("x", [two]) == 1
+    assert store.errors.clear("x", [three]) == 1
+    assert store.errors.recheck("x", [four]) == 1
+    assert store.errors.counts("x") == {NEW: 1, IGNORED: 1, RESOLVED: 1}
+    wishes = store.errors.wishes("x")
     assert wishes.asked == {"3"}
     assert wishes.released == {"1": {"s": "0-1-5"}, "2": {"s": "0-1-5"}}
     store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=wishes)
-    assert not store.wishes("x")
-    assert [error.id for error in store.errors("x")] == [one, two, four]
+    assert not store.errors.wishes("x")
+    assert [error.id for error in store.errors.of("x")] == [one, two, four]
 
 
 def test_a_round_that_was_under_way_does_not_bring_back_what_was_settled(
@@ -116,23 +109,23 @@ def test_a_round_that_was_under_way_does_not_bring_back_what_was_settled(
     epoch = store.claim("x", "full", AT).epoch
     both = [found("1"), found("2")]
     store.store("x", epoch, AT, {}, [], [], both, caught_up=True)
-    one, two = (error.id for error in store.errors("x"))
-    store.resolve("x", [one])
-    store.clear("x", [two])
+    one, two = (error.id for error in store.errors.of("x"))
+    store.errors.resolve("x", [one])
+    store.errors.clear("x", [two])
     store.store("x", epoch, AT, {}, [], [], both, caught_up=True)  # it had looked before
-    assert [(error.id, error.status) for error in store.errors("x")] == [(one, RESOLVED)]
-    obeyed = store.wishes("x")
+    assert [(error.id, error.status) for error in store.errors.of("x")] == [(one, RESOLVED)]
+    obeyed = store.errors.wishes("x")
     store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True, obeyed=obeyed)
-    assert [error.status for error in store.errors("x")] == [RESOLVED, NEW]
+    assert [error.status for error in store.errors.of("x")] == [RESOLVED, NEW]
 
 
 def test_what_is_released_is_what_was_taken_up_when_it_was_asked_for(store: Validations) -> None:
     epoch = store.claim("x", "full", AT).epoch
     store.store("x", epoch, AT, {}, [], [], [found("1")], caught_up=True)
-    store.resolve("x", None)
+    store.errors.resolve("x", None)
     later = {"s": ("0-1-9", 9)}
     store.store("x", epoch, later, {}, [], [], [found("1")], caught_up=True)  # it had begun before
-    assert store.wishes("x").released == {"1": {"s": "0-1-5"}}
+    assert store.errors.wishes("x").released == {"1": {"s": "0-1-5"}}
 
 
 def test_wishes_that_come_while_a_round_follows_others_are_not_forgotten(
@@ -140,14 +133,14 @@ def test_wishes_that_come_while_a_round_follows_others_are_not_forgotten(
 ) -> None:
     epoch = store.claim("x", "full", AT).epoch
     store.store("x", epoch, AT, {}, [], [], [found("1"), found("2")], caught_up=True)
-    one, two = (error.id for error in store.errors("x"))
-    store.recheck("x", None)
-    followed = store.wishes("x")
-    assert store.clear("x", [one]) == 1
-    assert store.recheck("x", [two]) == 1
+    one, two = (error.id for error in store.errors.of("x"))
+    store.errors.recheck("x", None)
+    followed = store.errors.wishes("x")
+    assert store.errors.clear("x", [one]) == 1
+    assert store.errors.recheck("x", [two]) == 1
     store.store("x", epoch, AT, {}, [], [], [], caught_up=True, obeyed=followed)
-    assert store.wishes("x").released.keys() == {"1"}
-    assert store.wishes("x").asked == {"2"}
+    assert store.errors.wishes("x").released.keys() == {"1"}
+    assert store.errors.wishes("x").asked == {"2"}
 
 
 def test_only_parts_that_are_due_or_named_are_read(store: Validations) -> None:
@@ -165,6 +158,6 @@ def test_deleting_forgets_everything(store: Validations) -> None:
     store.store("x", epoch, AT, {}, ["a"], [part("a")], [found("1")], caught_up=True)
     assert store.delete("x")
     assert store.find("x") is None
-    assert not list(store.errors("x"))
+    assert not list(store.errors.of("x"))
     with pytest.raises(TakenOver):
         store.hear("x", epoch, {})

@@ -9,7 +9,8 @@ import pytest
 from tests.servers import Database
 from tests.validate.damage import KINDS, TABLE, insert
 from tests.validate.watching import copied, validating
-from truecopy.metastore.validations import RESOLVED, Validations
+from truecopy.metastore.validation_errors import RESOLVED
+from truecopy.metastore.validations import Validations
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
 from truecopy.transfer.continuous.validator import Validator
@@ -65,7 +66,7 @@ def test_every_kind_of_damage_is_found_and_resolves_itself(
         assert repair.statements == len(KINDS)
         assert "wide" in write_repair(settings, repair)
         apply_repair(settings, repair)
-        Validations().recheck(task, None)
+        Validations().errors.recheck(task, None)
         watched.until(lambda: not watched.new, "no errors")
         assert {error.status for error in watched.errors} == {RESOLVED}
         assert watched.standing.pending.errors == 0

@@ -165,7 +165,7 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
         time.sleep(chance.uniform(0, 12))
         os.killpg(process.pid, signal.SIGKILL)
         ended(process)
-        listed = list(Validations().errors(task))
+        listed = list(Validations().errors.of(task))
         before = {tuple(e.key.items()): e.first_failed_at for e in listed}
         assert len(before) == len(listed)
         mariadb_db.execute("UPDATE items SET name = CONCAT(name, '!') WHERE id BETWEEN 20 AND 29")
@@ -174,7 +174,7 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
     process = start("validate", "start", str(file))
     wait_for(lambda: told(task)["errors"]["new"] >= 40, 180)
     wait_for(lambda: sum(told(task)["pending"].values()) == 0, 120)
-    found = list(Validations().errors(task))
+    found = list(Validations().errors.of(task))
     assert len(found) == 40
     assert {int(e.key["id"] or 0) for e in found} == {*range(30), *range(50, 60)}
     for error in found:

@@ -14,7 +14,8 @@ import pytest
 from tests.servers import Database, MariaDB
 from tests.validate.damage import KINDS, TABLE, Damage, insert
 from tests.validate.watching import Watched, copied, replicating, validating, wait_for
-from truecopy.metastore.validations import RESOLVED, Validations
+from truecopy.metastore.validation_errors import RESOLVED
+from truecopy.metastore.validations import Validations
 from truecopy.transfer.continuous.repair import apply_repair, plan_repair
 from truecopy.transfer.settings import Settings
 
@@ -137,7 +138,7 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
         longest = max(reported[number] - at for number, (_, at) in planted.items())
         _log.info("the slowest of 200 was reported %.1f s after it was spoiled", longest)
         apply_repair(settings, plan_repair(settings, watched.new, spark))
-        Validations().recheck(settings.task, None)
+        Validations().errors.recheck(settings.task, None)
         watched.until(lambda: not watched.new, "all resolve themselves")
         assert {error.status for error in watched.errors} == {RESOLVED}
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from truecopy.metastore.validations import ErrorRow, Validations
+from truecopy.metastore.validation_errors import ErrorRow
+from truecopy.metastore.validations import Validations
 from truecopy.model.errors import CannotFinish
 from truecopy.transfer.continuous.held import Held
 from truecopy.transfer.continuous.options import ContinuousOptions
@@ -102,11 +103,11 @@ class Watched:
 
     @property
     def errors(self) -> list[ErrorRow]:
-        return list(Validations().errors(self.task))
+        return list(Validations().errors.of(self.task))
 
     @property
     def new(self) -> list[ErrorRow]:
-        return list(Validations().errors(self.task, ("new",)))
+        return list(Validations().errors.of(self.task, ("new",)))
 
     def processed(self) -> int:
         return sum(self.standing.standing.processed.values())

@@ -19,7 +19,8 @@ from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 
 if TYPE_CHECKING:
-    from truecopy.metastore.validations import ErrorRow, Validations
+    from truecopy.metastore.validation_errors import ErrorRow, ValidationErrors
+    from truecopy.metastore.validations import Validations
     from truecopy.tasks.file import Task
     from truecopy.transfer.continuous.standing import Validation
     from truecopy.transfer.settings import Settings
@@ -178,14 +179,14 @@ def errors(
       truecopy validate errors shop.yaml
       truecopy validate errors shop.yaml --status new --json
     """
-    from truecopy.metastore.validations import NEW, STATUSES
+    from truecopy.metastore.validation_errors import NEW, STATUSES
     from truecopy.transfer.continuous.standing import plain_error
 
     for one in only or ():
         if one not in STATUSES:
             raise UsageError(f"--status {one}: write {', '.join(STATUSES)}")
     store, legs = _store(task)
-    found = [error for leg in legs for error in store.errors(leg.task, only or STATUSES)]
+    found = [error for leg in legs for error in store.errors.of(leg.task, only or STATUSES)]
     if json_:
         _print_json([plain_error(error) for error in found], legs)
     else:
@@ -205,7 +206,7 @@ def ignore(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate ignore shop.yaml 17 18
       truecopy validate ignore shop.yaml --all
     """
-    return _change(task, ids, all_, "ignored", lambda store: store.ignore)
+    return _change(task, ids, all_, "ignored", lambda errors: errors.ignore)
 
 
 @validate_app.command()
@@ -220,7 +221,7 @@ def resolve(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate resolve shop.yaml 17 18
       truecopy validate resolve shop.yaml --all
     """
-    return _change(task, ids, all_, "resolved", lambda store: store.resolve)
+    return _change(task, ids, all_, "resolved", lambda errors: errors.resolve)
 
 
 @validate_app.command()
@@ -234,7 +235,7 @@ def clear(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate clear shop.yaml 17 18
       truecopy validate clear shop.yaml --all
     """
-    return _change(task, ids, all_, "cleared", lambda store: store.clear)
+    return _change(task, ids, all_, "cleared", lambda errors: errors.clear)
 
 
 @validate_app.command()
@@ -249,7 +250,7 @@ def recheck(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate recheck shop.yaml 17 18
       truecopy validate recheck shop.yaml --all
     """
-    return _change(task, ids, all_, "to be looked at again", lambda store: store.recheck)
+    return _change(task, ids, all_, "to be looked at again", lambda errors: errors.recheck)
 
 
 @validate_app.command()
@@ -315,12 +316,12 @@ def _change(
     ids: list[int] | None,
     all_: bool,
     word: str,
-    how: Callable[[Validations], Callable[[str, list[int] | None], int]],
+    how: Callable[[ValidationErrors], Callable[[str, list[int] | None], int]],
 ) -> int:
     if bool(ids) == all_:
         raise UsageError("name errors by their numbers, or all of them with --all")
     store, legs = _store(path)
-    count = sum(how(store)(leg.task, ids or None) for leg in legs)
+    count = sum(how(store.errors)(leg.task, ids or None) for leg in legs)
     if ids and not count:
         raise UsageError(f"no such error: {', '.join(map(str, ids))}; see truecopy validate errors")
     typer.echo(f"{count} {word}")

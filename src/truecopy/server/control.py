@@ -12,7 +12,8 @@ from truecopy.metastore.leases import Leases
 from truecopy.metastore.task_runs import Run, TaskRuns
 from truecopy.metastore.tasks import RUNNING, STOPPED, SUITE, TASK, TaskLine, Tasks
 from truecopy.metastore.tokens import Tokens
-from truecopy.metastore.validations import STATUSES, Validations
+from truecopy.metastore.validation_errors import STATUSES
+from truecopy.metastore.validations import Validations
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.server import models
@@ -161,8 +162,8 @@ class Control:
         legs = [leg.task for leg in validation_legs(self._task(name))]
         counts = Counter(dict.fromkeys(STATUSES, 0))
         for leg in legs:
-            counts.update(self.validations.error_counts(leg))
-        found = self.validations.error_page(legs, statuses or STATUSES, offset, limit)
+            counts.update(self.validations.errors.counts(leg))
+        found = self.validations.errors.page(legs, statuses or STATUSES, offset, limit)
         shown = [models.ErrorModel(**plain_error(one)) for one in found]
         return models.Errors(counts=counts, offset=offset, errors=shown)
 
@@ -170,7 +171,7 @@ class Control:
         """Has errors ignored, resolved, cleared or looked at again."""
         if bool(chosen.ids) == chosen.all:
             raise UsageError("name errors by their numbers in ids, or say all")
-        change = getattr(self.validations, how)
+        change = getattr(self.validations.errors, how)
         legs = validation_legs(self._task(name))
         count = sum(change(leg.task, chosen.ids or None) for leg in legs)
         self.events.tell(name, ASKED, f"{how} of {count} errors by {who}")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from truecopy.engines import connect
-from truecopy.metastore.validations import IGNORED, NEW, Validations
+from truecopy.metastore.validation_errors import IGNORED, NEW
+from truecopy.metastore.validations import Validations
 from truecopy.model.endpoint import Endpoint, mask_secrets, parse_endpoint
 from truecopy.tasks.file import Task
 from truecopy.tasks.legs import transfer_legs
@@ -90,14 +91,14 @@ def repair_errors(
     statuses = (NEW, IGNORED) if ids or all_open else (NEW,)
     count, scripts = 0, []
     for leg in legs:
-        errors = list(store.errors(leg.task, statuses, ids or None))
+        errors = list(store.errors.of(leg.task, statuses, ids or None))
         planned = plan_repair(leg, errors, None) if errors else None
         if planned is None:
             continue
         count += planned.statements
         if apply:
             apply_repair(leg, planned)
-            store.recheck(leg.task, [error.id for error in errors])
+            store.errors.recheck(leg.task, [error.id for error in errors])
         else:
             scripts.append(write_repair(leg, planned))
     return count, "\n".join(scripts)

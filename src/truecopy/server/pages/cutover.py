@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from truecopy.metastore.tasks import RUNNING, TASK
-from truecopy.metastore.validations import NEW
+from truecopy.metastore.validation_errors import NEW
 from truecopy.model.errors import TruecopyError
 from truecopy.server import models
 from truecopy.server.control import Control

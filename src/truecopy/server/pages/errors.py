@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from truecopy.metastore.validations import STATUSES
+from truecopy.metastore.validation_errors import STATUSES
 from truecopy.model.errors import UsageError
 from truecopy.server import models
 from truecopy.server.control import NotFound

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fastapi import APIRouter, Request, Response
 
-from truecopy.metastore.validations import NEW
+from truecopy.metastore.validation_errors import NEW
 from truecopy.model.errors import TruecopyError
 from truecopy.model.relation import Key
 from truecopy.server.control import Control, NotFound

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from truecopy.engines import pool
 from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement, Writes
-from truecopy.metastore.validations import ErrorRow
+from truecopy.metastore.validation_errors import ErrorRow
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.relation import Key
 from truecopy.transfer.plan import TablePlan

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from truecopy.engines import pool
-from truecopy.metastore.validations import (
-    Found,
-    PendingPart,
-    Standing,
-    Validations,
-    Wishes,
-)
+from truecopy.metastore.validation_errors import Found, Wishes
+from truecopy.metastore.validations import PendingPart, Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.continuous.applied import Applied, Place
@@ -85,12 +80,12 @@ class Rounds:
 
     def is_wished(self) -> bool:
         """Whether somebody has asked for something."""
-        return bool(self._store.wishes(self._task))
+        return bool(self._store.errors.wishes(self._task))
 
     def run(self, held: Held) -> None:
         """Checks what is held and what is due."""
         begun, now = time.monotonic(), _now()
-        wishes = self._store.wishes(self._task)
+        wishes = self._store.errors.wishes(self._task)
         everything = bool(wishes or held.emptied)
         parts = ["/".join(map(str, part)) for part in held.ends]
         blobs = list(self._store.parts(self._task, parts, FOREVER if everything else now))

@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from truecopy.metastore.validations import (
-    RUNNING,
-    STOPPED,
-    ErrorRow,
-    Pending,
-    Stage,
-    Standing,
-    Validations,
-)
+from truecopy.metastore.validation_errors import ErrorRow
+from truecopy.metastore.validations import RUNNING, STOPPED, Pending, Stage, Standing, Validations
 from truecopy.model.errors import UsageError
 from truecopy.model.exposition import Metric, Sample, exposition
 from truecopy.model.position import distance, parse_position
@@ -100,7 +93,7 @@ def read_validation(task: str) -> Validation:
     standing = store.find(task)
     if standing is None:
         raise UsageError(f"{task} is not validated: truecopy validate start begins it")
-    return Validation(standing, store.pending(task), store.error_counts(task), store.stages(task))
+    return Validation(standing, store.pending(task), store.errors.counts(task), store.stages(task))
 
 
 def plain_error(error: ErrorRow) -> dict[str, Any]:
