@@ -10,9 +10,9 @@ from pathlib import Path
 from truecopy.changelog.facts import Base, partition
 from truecopy.changelog.store import BASE, CHANGES, VIEWS, Store
 from truecopy.changelog.view_names import short_names
-from truecopy.changelog.views import LOG_COLUMNS, Reader, make_views, views_of
-
-_MOST_DIGITS = 38
+from truecopy.changelog.views import LOG_COLUMNS, make_views, views_of
+from truecopy.engines.array_views import Arrays, backticked
+from truecopy.engines.duckdb_views import ARRAYS
 
 
 @dataclass(frozen=True)
@@ -31,38 +31,17 @@ class FileReader:
     events: Callable[[Path, str], str]
     base: Callable[[Path], str]
     no_numbers: str
-    reader: Reader
-
-
-def double_quoted(name: str) -> str:
-    """An identifier, as the standard quotes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def backticked(name: str) -> str:
-    """An identifier, as MySQL and Spark quote it."""
-    return "`" + name.replace("`", "``") + "`"
+    reader: Arrays
 
 
 def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _number(text: str, scale: int) -> str:
-    return f"CAST({text} AS DECIMAL({_MOST_DIGITS}, {scale}))" if scale <= _MOST_DIGITS else text
-
-
-def _from_one(array: str, place: int) -> str:
-    return f"{array}[{place + 1}]"
-
-
 def _from_zero(array: str, place: int) -> str:
     return f"{array}[{place}]"
 
 
-DUCKDB_ARRAYS = Reader(
-    double_quoted, _from_one, _from_one, "list_contains({}, {})".format, str, _number
-)
 DUCKDB = FileReader(
     "duckdb",
     "CREATE OR REPLACE VIEW",
@@ -72,7 +51,7 @@ DUCKDB = FileReader(
     ),
     lambda folder: f"read_parquet({_literal(f'{folder}/*.parquet')}, hive_partitioning = false)",
     "CAST([] AS INTEGER[])",
-    DUCKDB_ARRAYS,
+    ARRAYS,
 )
 SPARK = FileReader(
     "spark",
@@ -81,7 +60,7 @@ SPARK = FileReader(
     lambda folder: f"parquet.`{folder}`",
     "cast(array() AS array<int>)",
     replace(
-        DUCKDB_ARRAYS,
+        ARRAYS,
         quote=backticked,
         element=_from_zero,
         key_element=_from_zero,
@@ -125,7 +104,7 @@ class _Folder:
     files: FileReader
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> Arrays:
         return self.files.reader
 
     def history(self, table: str) -> str | None:

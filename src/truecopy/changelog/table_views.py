@@ -14,15 +14,15 @@ from typing import Any, cast
 
 from truecopy.changelog.facts import Base
 from truecopy.changelog.ledger import UNSHOWN
-from truecopy.changelog.table_reader import TableReader, reader_of
 from truecopy.changelog.table_store import BASE_ROWS, CHANGES, TableStore
 from truecopy.changelog.view_names import view_names
-from truecopy.changelog.views import HISTORY_COLUMNS, LOG_COLUMNS, Reader, make_views, views_of
+from truecopy.changelog.views import HISTORY_COLUMNS, LOG_COLUMNS, make_views, views_of
 from truecopy.engines import pool
+from truecopy.engines.array_views import Arrays, ArrayViews
 from truecopy.engines.lines import transaction
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import ShowsArrays, Statement
 from truecopy.engines.sql import escape
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import TruecopyError, UsageError
 
 _MADE = "view "
 """Of the words that say which views were made, and of what."""
@@ -59,7 +59,7 @@ class _Making:
         self._store = store
         self._said = said
         self._made = store.words(_MADE)
-        self._reader = reader_of(store.endpoint)
+        self._reader = _array_views(store)
 
     def run(self) -> bool:
         """Whether no view is left that knows less than the log has."""
@@ -95,7 +95,7 @@ class _Making:
 
     def _try(self, statements: Sequence[str], name: str, query: str) -> str:
         """Runs statements in one transaction, where the engine has such; gives why it could not."""
-        quoted = self._reader.reader.quote(name)
+        quoted = self._reader.arrays.quote(name)
         try:
             with pool.lease(self._store.endpoint) as session:
                 target: Any = session
@@ -108,6 +108,13 @@ class _Making:
         return ""
 
 
+def _array_views(store: TableStore) -> ArrayViews:
+    with pool.lease(store.endpoint) as session:
+        if not isinstance(session, ShowsArrays):
+            raise UsageError(f"there are none for {store.endpoint.scheme}://")
+        return session.array_views
+
+
 def _mark(query: str) -> str:
     return sha256(query.encode()).hexdigest()
 
@@ -117,11 +124,11 @@ class _Tables:
     """See `truecopy.changelog.views.Source`."""
 
     store: TableStore
-    tables: TableReader
+    tables: ArrayViews
 
     @property
-    def reader(self) -> Reader:
-        return self.tables.reader
+    def reader(self) -> Arrays:
+        return self.tables.arrays
 
     def history(self, table: str) -> str | None:
         return f"({self._events(table, HISTORY_COLUMNS)}) AS events"

@@ -1,6 +1,6 @@
 """SQL for readers of a log: of each table what it is now, and what happened to it.
 
-The queries have one shape wherever a log is kept. A `Reader` says what an engine says differently, a `Source` where the
+The queries have one shape wherever a log is kept. `Arrays` say what an engine says differently, a `Source` where the
 events and rows are.
 """
 
@@ -14,6 +14,7 @@ from truecopy.changelog.eras import Era
 from truecopy.changelog.facts import Base, BaseTable, Trait
 from truecopy.changelog.log import Log
 from truecopy.changelog.view_names import CURRENT, HISTORY
+from truecopy.engines.array_views import Arrays
 from truecopy.model.change import DELETE, TRUNCATE, Definition
 from truecopy.model.types import Decimal, Integer, Type
 
@@ -38,31 +39,11 @@ HISTORY_COLUMNS = (
 _ORDER = ("batch", "commit_order", "seq")
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How one engine says what the views need.
-
-    Attributes:
-        element: One of an array, `after`, by its place from 0.
-        key_element: Likewise of `key`.
-        contains: Whether `unchanged` has a number; that is an expression.
-        same: What equal keys share, fit to group by.
-        number: A text of digits as a number with so many of them after the point.
-    """
-
-    quote: Callable[[str], str]
-    element: Callable[[str, int], str]
-    key_element: Callable[[str, int], str]
-    contains: Callable[[str, str], str]
-    same: Callable[[str], str]
-    number: Callable[[str, int], str]
-
-
 class Source(Protocol):
     """Where the events and rows of a log are."""
 
     @property
-    def reader(self) -> Reader: ...
+    def reader(self) -> Arrays: ...
 
     def history(self, table: str) -> str | None:
         """What to select a table's events from, if there are any."""
@@ -169,7 +150,7 @@ class _Told:
         )
 
 
-def _history(reader: Reader, told: _Told, events: str) -> str:
+def _history(reader: Arrays, told: _Told, events: str) -> str:
     own = [name for name in HISTORY_COLUMNS if name not in ("key", "after", "schema_id")]
     columns = [
         f"{_typed(reader, _text(reader, told, at), column.type)} AS {reader.quote(column.name)}"
@@ -183,7 +164,7 @@ def _history(reader: Reader, told: _Told, events: str) -> str:
 class _Current:
     """The last event of each key, in the shard that speaks for it."""
 
-    reader: Reader
+    reader: Arrays
     told: _Told
     parts: Sequence[str]
 
@@ -271,7 +252,7 @@ def _backwards(of: str) -> str:
     return ", ".join(f"{of}{name} DESC" for name in _ORDER)
 
 
-def _text(reader: Reader, told: _Told, at: int) -> str:
+def _text(reader: Arrays, told: _Told, at: int) -> str:
     """The text of a column, wherever the definition of a row has it; a key's also of rows that are gone."""
     name = told.final.names[at]
     text = _cases(told, name, lambda place: reader.element("after", place))
@@ -300,7 +281,7 @@ def _place(names: Sequence[str], name: str) -> int | None:
     return folded.index(name.lower()) if name.lower() in folded else None
 
 
-def _typed(reader: Reader, text: str, kind: Type) -> str:
+def _typed(reader: Arrays, text: str, kind: Type) -> str:
     """Numbers as numbers; everything else as its canonical text."""
     match kind:
         case Integer():

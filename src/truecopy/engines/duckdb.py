@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecopy.engines import duckdb_create, duckdb_load, loading
+from truecopy.engines import duckdb_create, duckdb_load, duckdb_views, loading
 from truecopy.engines.advice import Advisor
 from truecopy.engines.duckdb_dialect import DuckDBDialect
 from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
@@ -38,6 +38,7 @@ class DuckDB(RelationalSession):
 
     driver_local = True
     dialect: DuckDBDialect
+    array_views = duckdb_views.VIEWS
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint

@@ -26,6 +26,7 @@ from truecopy.engines import (
     mysql_replica,
     mysql_rights,
     mysql_snapshot,
+    mysql_views,
     mysql_wire,
     sql,
 )
@@ -108,6 +109,7 @@ class MySQL(SharedSession):
 
     transaction_start = ("SET foreign_key_checks = 0", "START TRANSACTION")
     view_start = mysql_replica.VIEW
+    array_views = mysql_views.VIEWS
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint

@@ -20,6 +20,7 @@ from truecopy.engines import (
     postgresql_load,
     postgresql_replica,
     postgresql_snapshot,
+    postgresql_views,
 )
 from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
@@ -63,6 +64,7 @@ class PostgreSQL(SharedSession):
     dialect: PostgreSQLDialect
     view_start = postgresql_replica.VIEW
     replicated_exactly = False
+    array_views = postgresql_views.VIEWS
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint

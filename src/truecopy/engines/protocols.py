@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import pyarrow as pa
 
 from truecopy.engines.advice import Advisor
+from truecopy.engines.array_views import ArrayViews
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
@@ -370,6 +371,13 @@ class Views(Protocol):
         ...
 
     def rollback(self) -> None: ...
+
+
+@runtime_checkable
+class ShowsArrays(Protocol):
+    """Makes views over arrays that its tables keep as JSON."""
+
+    array_views: ArrayViews
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from truecopy.engines import (
     sqlite_create,
     sqlite_load,
     sqlite_snapshot,
+    sqlite_views,
 )
 from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import KEYS_PER_QUERY, Statement
@@ -46,6 +47,7 @@ class SQLite(RelationalSession):
 
     driver_local = True
     dialect: SQLiteDialect
+    array_views = sqlite_views.VIEWS
     transaction_start = ("BEGIN IMMEDIATE", "PRAGMA defer_foreign_keys = ON")
 
     def __init__(self, endpoint: Endpoint) -> None:
