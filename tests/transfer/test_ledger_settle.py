@@ -31,6 +31,6 @@ def test_a_part_that_went_on_by_itself_is_left_there(
         stands = {"s/1": ("0-1-30", 3), "s/2": ("0-1-20", 2)}
         assert ledger.progress() == stands
         ledger.claim({})
-        with pytest.raises(Overtaken, match="another run of move has taken over"):
+        with pytest.raises(Overtaken, match="has taken over move"):
             ledger.settle([("s/2", "0-1-20")], "0-1-40", 4, epoch)
         assert ledger.progress() == stands

@@ -38,6 +38,11 @@ class Overtaken(CannotFinish):
     """Somebody newer is at work: what this attempt wrote is rolled back."""
 
 
+def taken_over(what: str) -> Overtaken:
+    """Of a task, or a part of one."""
+    return Overtaken(f"another run, or a cutover, has taken over {what}: this one steps aside")
+
+
 @dataclass(frozen=True)
 class TaskLine:
     """What the ledger says of a task: its phase, where its snapshot began, and whose turn it is."""
@@ -123,7 +128,7 @@ class Ledger:
                 self._task,
                 epoch,
             ):
-                raise Overtaken(f"another run of {self._task} has taken over")
+                raise taken_over(self._task)
 
     def restart(self, phase: str, origin: Mapping[str, Any], tables: Sequence[str]) -> None:
         """Begins anew at a position where source and target are equal: nothing is left to be copied."""
@@ -233,7 +238,7 @@ class Ledger:
         if not self._lines.execute(
             f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
         ):
-            raise Overtaken(f"another run of {self._task} has taken over")
+            raise taken_over(self._task)
         for table in tables:
             self._lines.execute(
                 f"UPDATE {CHUNKS} SET copied = NULL, position = NULL WHERE task = ? AND source_table = ?",
@@ -264,7 +269,7 @@ class Ledger:
             if not self._lines.execute(
                 f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
             ):
-                raise Overtaken(f"another run of {self._task} has taken over")
+                raise taken_over(self._task)
             if not self._lines.fetch(
                 f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
             ):
@@ -290,7 +295,7 @@ class Ledger:
         )
         if now and (now[0][0], int(now[0][1])) == (new, epoch):
             return False
-        raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
+        raise taken_over(f"{part} of {self._task}")
 
     def require_at(self, part: str, position: str, epoch: int) -> None:
         """Inside a transaction: locks the line of a part, which must stand where the writer has put it."""
@@ -298,7 +303,7 @@ class Ledger:
             f"UPDATE {PROGRESS} SET position = position WHERE task = ? AND part = ? AND position = ? AND epoch = ?",
             *(self._task, part, position, epoch),
         ):
-            raise Overtaken(f"{part} of {self._task} has been moved by somebody newer")
+            raise taken_over(f"{part} of {self._task}")
 
     def settle(
         self, parts: Sequence[tuple[str, str]], position: str, committed_at: int, epoch: int
@@ -320,7 +325,7 @@ class Ledger:
                     f"UPDATE {PROGRESS} SET position = position WHERE task = ? AND part = ? AND epoch = ?",
                     *(self._task, part, epoch),
                 ):
-                    raise Overtaken(f"another run of {self._task} has taken over")
+                    raise taken_over(self._task)
         return moved
 
 

@@ -15,7 +15,7 @@ from truecopy.transfer import webhook
 from truecopy.transfer.control import Control, Wishes
 from truecopy.transfer.gate import Gate
 from truecopy.transfer.jobs import beside
-from truecopy.transfer.ledger import Ledger, Overtaken
+from truecopy.transfer.ledger import Ledger, taken_over
 from truecopy.transfer.pacing import Cut, Pace
 from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.observed import end_offset
@@ -136,7 +136,7 @@ class Steering:
         with pool.lease(self._target) as session:
             line = Ledger(cast(Any, session), self._task).find()
             if line is not None and line.epoch != self._epoch:
-                raise Overtaken(f"another run of {self._task} has taken over")
+                raise taken_over(self._task)
             return Control(cast(Any, session), self._task).wishes()
 
     def _held_up(self, reason: str) -> None:

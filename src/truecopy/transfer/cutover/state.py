@@ -21,7 +21,7 @@ from truecopy.engines.lines import Keeps, Lines, transaction
 from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.transfer.ledger import PROGRESS, TASKS, Overtaken
+from truecopy.transfer.ledger import PROGRESS, TASKS, Overtaken, taken_over
 
 STEPS = "truecopy_cutover"
 HOLDING, HELD, DRAINED, VERIFIED = "holding", "held", "drained", "verified"
@@ -99,7 +99,7 @@ class Steps:
                 f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ? AND epoch = ?",
                 *(self._task, epoch),
             ):
-                raise Overtaken(f"another run of {self._task} has taken over")
+                raise taken_over(self._task)
             line.execute(f"UPDATE {PROGRESS} SET epoch = epoch + 1 WHERE task = ?", self._task)
             self._enter(line, SWITCHING, epoch, detail)
 
