@@ -17,6 +17,7 @@ from truecopy.cli.transfer_progress import ago, progress_line
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 
 if TYPE_CHECKING:
+    from truecopy.transfer.cutover.state import Step
     from truecopy.transfer.limits import Limits
     from truecopy.transfer.status import Status
 
@@ -40,8 +41,7 @@ def status(
     """
     # Other commands need not wait for what only this one uses.
     from truecopy.tasks.file import load_task
-    from truecopy.tasks.legs import transfer_legs
-    from truecopy.tasks.steering import status_documents, verifiers
+    from truecopy.tasks.steering import heading_legs, status_documents, verifiers
     from truecopy.transfer.status import read_status
 
     loaded = load_task(task)
@@ -50,16 +50,16 @@ def status(
         whole = plain[0] if len(plain) == 1 else {"task": loaded.task, "legs": plain}
         sys.stdout.write(f"{json.dumps(whole, ensure_ascii=False)}\n")
         return 0
-    chosen, legs = verifiers(loaded), transfer_legs(loaded)
-    found = [read_status(leg) for leg in legs]
-    secrets = tuple(parse_endpoint(end) for leg in legs for end in (leg.source, leg.target))
+    chosen, legs = verifiers(loaded), heading_legs(loaded)
+    secrets = tuple(parse_endpoint(end) for leg, _ in legs for end in (leg.source, leg.target))
     out = Console(highlight=False)
     if not out.is_terminal:
         out.width = _WIDE  # a reader of lines gets whole lines
-    for place, one in enumerate(found):
+    for place, (leg, step) in enumerate(legs):
+        one = read_status(leg)
         if place:
             out.print()
-        for line in describe(one, chosen):
+        for line in describe(one, chosen, step):
             out.print(mask_secrets(line, secrets), soft_wrap=True)
         if one.progress.tables:
             out.print()
@@ -67,7 +67,7 @@ def status(
     return 0
 
 
-def describe(found: Status, verifiers: list[str]) -> Iterator[str]:
+def describe(found: Status, verifiers: list[str], cutover: Step | None = None) -> Iterator[str]:
     """The status for people, a line for each subject."""
     progress, state = found.progress, found.state
     colour = _COLOURS.get(state, "bold")
@@ -75,6 +75,8 @@ def describe(found: Status, verifiers: list[str]) -> Iterator[str]:
     if progress.epoch:
         head += f", phase {progress.phase}, run {progress.epoch}"
     yield head
+    if cutover is not None:
+        yield from _cutover(cutover)
     yield from _why(found)
     if progress.tables:
         yield escape(progress_line(progress))
@@ -87,6 +89,19 @@ def describe(found: Status, verifiers: list[str]) -> Iterator[str]:
     yield f"verifiers: {', '.join(verifiers) or 'none'}"
     if lines := list(describe_limits(found.limits, found.changed)):
         yield f"throttle: {', '.join(lines)}"
+
+
+def _cutover(step: Step) -> Iterator[str]:
+    """What the target's part in it is by now."""
+    from truecopy.transfer.cutover.state import SWITCHED, UNDER_WAY
+
+    when = ago(step.changed_at)
+    if step.name in UNDER_WAY:
+        yield f"a cutover is under way: {step.name} {when}; truecopy cutover again ends it, or lets writers in again"
+    elif step.name == SWITCHED and step.detail.get("returns"):
+        yield f"cut over {when}: changes go back to the old side, and truecopy switch-back brings writers back"
+    elif step.name == SWITCHED:
+        yield f"cut over {when}, without a way back: nothing is left to be replicated"
 
 
 def _why(found: Status) -> Iterator[str]:

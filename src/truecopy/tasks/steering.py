@@ -15,6 +15,7 @@ from truecopy.tasks.legs import transfer_legs
 from truecopy.tasks.validation import validation_legs
 from truecopy.transfer.control import Control
 from truecopy.transfer.cutover.back import back_name
+from truecopy.transfer.cutover.standing import heading
 from truecopy.transfer.cutover.state import UNDER_WAY, Step, Steps
 from truecopy.transfer.limits import Limits
 from truecopy.transfer.settings import Settings
@@ -30,15 +31,23 @@ def verifiers(task: Task) -> list[str]:
 
 def status_documents(task: Task) -> list[dict[str, Any]]:
     """How each leg stands, as its target knows; without secrets."""
-    chosen, legs = verifiers(task), transfer_legs(task)
-    found = [{**read_status(leg).plain(), "verifiers": chosen} for leg in legs]
-    masked: list[dict[str, Any]] = without_secrets(found, legs)
+    chosen, legs = verifiers(task), heading_legs(task)
+    found = [
+        {**read_status(leg).plain(), "cutover": _step(step), "verifiers": chosen}
+        for leg, step in legs
+    ]
+    masked: list[dict[str, Any]] = without_secrets(found, [leg for leg, _ in legs])
     return masked
+
+
+def heading_legs(task: Task) -> list[tuple[Settings, Step | None]]:
+    """Each leg as it goes now, forth or back, and how far its cutover is."""
+    return [heading(leg) for leg in transfer_legs(task)]
 
 
 def controls(task: Task) -> Iterator[tuple[Settings, Control]]:
     """The settings of each leg, and its wishes in the target; tables are made there for one that has not begun."""
-    for settings in transfer_legs(task):
+    for settings, _ in heading_legs(task):
         with connect(parse_endpoint(settings.target)) as target:
             control = Control(cast(Any, target), settings.task)
             control.create()

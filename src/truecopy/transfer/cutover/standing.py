@@ -5,7 +5,7 @@ from __future__ import annotations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.transfer.cutover.back import back_name, way_back
-from truecopy.transfer.cutover.state import SWITCHED, UNDER_WAY, Steps
+from truecopy.transfer.cutover.state import SWITCHED, UNDER_WAY, Step, Steps
 from truecopy.transfer.settings import Settings
 
 
@@ -27,6 +27,14 @@ def standing(settings: Settings) -> Settings:
             f"{settings.task} was cut over at {forth.when}, without a way back: nothing is left to be replicated"
         )
     return way_back(settings, returns)
+
+
+def heading(settings: Settings) -> tuple[Settings, Step | None]:
+    """The task as it goes now, whatever is under way, and how far its cutover is; the source need not answer."""
+    forth = Steps(parse_endpoint(settings.target), settings.task).find()
+    is_over = forth is not None and forth.name == SWITCHED
+    returns = forth.detail.get("returns") if forth is not None and is_over else None
+    return (way_back(settings, returns) if returns else settings), forth
 
 
 def settings_back(settings: Settings) -> Settings | None:
