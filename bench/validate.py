@@ -255,23 +255,31 @@ def latencies(what: Backlog) -> dict[str, tuple[float, float]]:
     """Milliseconds of an update on the source and of a look at the target, at a steady rate."""
     taken: dict[str, list[float]] = {"source-update": [], "target-select": []}
 
-    def work(end: Database, name: str, statement: str) -> None:
-        with closing(end.connect()) as connection, connection.cursor() as cursor:
+    def work(end: Database, name: str, statement: str, carry: bool) -> None:
+        with (
+            closing(end.connect()) as connection,
+            connection.cursor() as cursor,
+            closing(what.target.connect()) as other,
+            other.cursor() as carried,
+        ):
             begun = time.monotonic()
             count = 0
             while (now := time.monotonic()) - begun < _LOAD_SECONDS:
                 count += 1
                 before = time.monotonic()
-                cursor.execute(statement, (count * 7919 % (what.changes // 6) + 1,))
+                row = (count * 7919 % (what.changes // 6) + 1,)
+                cursor.execute(statement, row)
                 cursor.fetchall()
                 taken[name].append((time.monotonic() - before) * 1000)
+                if carry:  # as a replication would, so that what is validated is right
+                    carried.execute(statement, row)
                 time.sleep(max(0.0, begun + count / _RATE - now))
 
     threads = [
         threading.Thread(target=work, args=one)
         for one in (
-            (what.source, "source-update", f"UPDATE {TABLE} SET k = k + 1 WHERE id = %s"),
-            (what.target, "target-select", f"SELECT * FROM {TABLE} WHERE id = %s"),
+            (what.source, "source-update", f"UPDATE {TABLE} SET k = k + 1 WHERE id = %s", True),
+            (what.target, "target-select", f"SELECT * FROM {TABLE} WHERE id = %s", False),
         )
     ]
     for thread in threads:

@@ -135,6 +135,8 @@ def test_the_life_of_a_validation(
     script = tmp_path / "repair.sql"
     assert truecopy("validate", "repair", str(file), "-o", str(script)).code == 0
     assert script.read_text().count("items") >= 27
+    assert truecopy("validate", "repair", str(file), "999999").code == 2
+    assert truecopy("validate", "repair", str(file), "--apply", "-o", str(script)).code == 2
     assert truecopy("validate", "repair", str(file), "--all", "--apply").code == 0
     wait_for(lambda: told(task)["errors"]["new"] == 0, 120)
     wait_for(lambda: told(task)["errors"]["ignored"] == 0, 120)
@@ -150,6 +152,11 @@ def test_the_life_of_a_validation(
     assert lines == [(0,)]
 
 
+def _epoch(task: str) -> int:
+    standing = Validations().find(task)
+    return standing.epoch if standing else 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, 20], ids=["a few times", "20 times"])
 def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
@@ -159,9 +166,10 @@ def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
     spoiled(mariadb_db, second_mariadb_db, file)
     chance = random.Random(7)
     for _ in range(kills):
+        epoch = _epoch(task)
         process = start("validate", "start", str(file))
         # Most of the time goes into starting: the instants are spread over the checks, too.
-        wait_for(lambda: told(task)["state"] == "running", 120)
+        wait_for(lambda: _epoch(task) > epoch, 120)  # noqa: B023 - waited for here
         time.sleep(chance.uniform(0, 12))
         os.killpg(process.pid, signal.SIGKILL)
         ended(process)

@@ -113,9 +113,12 @@ def test_columns_that_come_go_and_move_are_compared_by_name(
         target.execute("ALTER TABLE t DROP COLUMN a")
         source.execute("ALTER TABLE t DROP COLUMN a")
         source.execute("UPDATE t SET b = 'again' WHERE id = 1")
-        target.execute("UPDATE t SET b = 'again' WHERE id = 1")
-        before = watched.processed()
-    assert before == 4
+        source.execute("UPDATE t SET b = 'once more' WHERE id = 3")
+        with watched.between_checks:
+            copied(settings)
+            target.execute("UPDATE t SET b = 'wrong' WHERE id = 3")
+        watched.until(lambda: {e.key["id"] for e in watched.new} == {"2", "3", "4"}, "row 3")
+        assert watched.processed() == 6
 
 
 @pytest.mark.long
@@ -175,8 +178,6 @@ def test_a_task_that_only_copies_is_refused(
     mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     settings = Settings(task, mariadb_db.url, second_mariadb_db.url)
     Transfer(settings).run(snapshot_only=True)
-    with second_mariadb_db.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("UPDATE truecopy_task SET phase = 'snapshot' WHERE task = %s", (task,))
     with pytest.raises(UsageError, match="has only copied rows"):
         Validator(settings, ContinuousOptions()).run()
 

@@ -279,6 +279,8 @@ def repair(
     """
     from truecopy.tasks.steering import repair_errors
 
+    if apply and output is not None:
+        raise UsageError("--apply runs the statements, --output writes them: take one of the two")
     loaded, legs = _load(task)
     count, text = repair_errors(loaded, ids, all_open=all_, apply=apply)
     if output is not None:

@@ -37,7 +37,7 @@ from truecopy.engines.mysql_writers import MySQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import SharedSession
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, Denied, TruecopyError, UsageError
 from truecopy.model.relation import Buckets, Chunk, Key, Relation
 from truecopy.model.table import Column, Table, TableName
 from truecopy.model.types import is_free_text
@@ -493,7 +493,7 @@ def explain_error(error: Exception, endpoint: Endpoint) -> TruecopyError:
     if code == 1044 and endpoint.database:
         return mysql_rights.no_right_on_database(message, endpoint)
     if code in _DENIED:
-        return mysql_rights.Denied(
+        return Denied(
             f"{endpoint.user} may not do that on {endpoint}: {message}; grant that right on the table"
         )
     if code == 1698:

@@ -13,12 +13,8 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sql import table_sql
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.errors import Denied, UsageError
 from truecopy.model.table import TableName
-
-
-class Denied(CannotFinish):
-    """A statement that the user has no right to run."""
 
 
 def require_select(session: RelationalSession, name: TableName) -> None:
@@ -30,13 +26,13 @@ def require_select(session: RelationalSession, name: TableName) -> None:
         session.fetch(Statement(f"SHOW CREATE TABLE {table}"))
     except Denied:
         account = account_of(session)
-        raise CannotFinish(
+        raise Denied(
             f"{account} needs SELECT on all columns of {name} on {session.endpoint}:"
             f" {_grant(table, account)}"
         ) from None
 
 
-def denial(session: RelationalSession, name: TableName) -> CannotFinish | None:
+def denial(session: RelationalSession, name: TableName) -> Denied | None:
     """The doubt about a table that cannot be seen; None where it certainly does not exist."""
     table = table_sql(session.dialect, name)
     try:
@@ -45,7 +41,7 @@ def denial(session: RelationalSession, name: TableName) -> CannotFinish | None:
         return None
     except Denied:
         account = account_of(session)
-        return CannotFinish(
+        return Denied(
             f"{name} does not exist on {session.endpoint}, or {account} lacks SELECT on it:"
             f" {_grant(table, account)}"
         )

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from truecopy.engines.advice import Arrival
-from truecopy.engines.mysql_rights import Denied, account_of
+from truecopy.engines.mysql_rights import account_of
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sql import table_sql
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import Denied, TruecopyError
 from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.table import Table, TableName
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from truecopy.engines.postgresql_schema import Fetch
 from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import Denied
 from truecopy.model.table import TableName
 
 # The functions follow roles and PUBLIC, and know what superusers and owners may do.
@@ -38,4 +38,4 @@ def require_select(
         if lacking:
             rights = " and ".join(right.split()[0] for right in lacking)
             grants = "; ".join(f"GRANT {right} TO {user}" for right in lacking)
-            raise CannotFinish(f"{user} lacks {rights} to read {name} on {endpoint}: {grants}")
+            raise Denied(f"{user} lacks {rights} to read {name} on {endpoint}: {grants}")

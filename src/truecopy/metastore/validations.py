@@ -216,7 +216,9 @@ class Validations:
             ).mappings()
             return {row["name"]: Stage(row["name"], row["stage"], row["message"]) for row in rows}
 
-    def set_stages(self, task: str, stages: Iterable[Stage]) -> None:
+    def set_stages(self, task: str, stages: Sequence[Stage]) -> None:
+        if not stages:
+            return
         with self._engine.begin() as connection:
             for one in stages:
                 mine = of_task(delete(TABLE), task).where(TABLE.c.name == one.name)

@@ -24,5 +24,9 @@ class CannotFinish(TruecopyError):
     exit_code = 3
 
 
+class Denied(CannotFinish):
+    """The user has no right to do it."""
+
+
 class IncomparableTypes(UsageError):
     """Two columns whose values cannot be compared faithfully."""

@@ -10,6 +10,7 @@ from truecopy.engines import connect
 from truecopy.metastore.validation_errors import IGNORED, NEW
 from truecopy.metastore.validations import Validations
 from truecopy.model.endpoint import Endpoint, mask_secrets, parse_endpoint
+from truecopy.model.errors import UsageError
 from truecopy.tasks.file import Task
 from truecopy.tasks.legs import transfer_legs
 from truecopy.tasks.validation import validation_legs
@@ -99,8 +100,10 @@ def repair_errors(
     store, legs = Validations(), validation_legs(task)
     statuses = (NEW, IGNORED) if ids or all_open else (NEW,)
     count, scripts = 0, []
-    for leg in legs:
-        errors = list(store.errors.of(leg.task, statuses, ids or None))
+    found = [list(store.errors.of(leg.task, statuses, ids or None)) for leg in legs]
+    if ids and not any(found):
+        raise UsageError(f"no open error has one of these numbers: {', '.join(map(str, ids))}")
+    for leg, errors in zip(legs, found, strict=True):
         planned = plan_repair(leg, errors, None) if errors else None
         if planned is None:
             continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from truecopy.model.errors import UsageError
 from truecopy.tasks.file import Task
 from truecopy.tasks.legs import transfer_legs
 from truecopy.tasks.sections import Continuous
 from truecopy.tasks.transfer import continuous_options
-from truecopy.transfer.continuous.options import ContinuousOptions
+from truecopy.transfer.continuous.options import AUTO, TASK, ContinuousOptions
 from truecopy.transfer.settings import Settings
 
 
@@ -23,4 +25,7 @@ def validation_options(task: Task) -> ContinuousOptions:
         raise UsageError(
             f"{task.path}: applied: task: with validate-only another tool replicates; write replica or lag"
         )
-    return continuous_options(asked)
+    options = continuous_options(asked)
+    # What a task of ours has applied its target knows; before the task has begun, a lag would be a guess.
+    is_ours = options.applied == AUTO and not task.validate_only
+    return replace(options, applied=TASK) if is_ours else options

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from truecopy.engines import pool
+from truecopy.metastore.validation_errors import NEW
 from truecopy.metastore.validations import Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -18,8 +19,10 @@ from truecopy.stream.log import LogGone
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request, parse_point
 from truecopy.transfer.continuous.applied import Place, require_views
-from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, TASKS, Ledger
+from truecopy.transfer.control import COUNTS, Control
+from truecopy.transfer.ledger import REPLICATE, TASKS, Ledger
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.status import is_running
 
 BATCH_BYTES = 32 << 20
 """The most that a batch reads of the log, where a task does not say less: what workers hold at a time."""
@@ -62,9 +65,19 @@ def claim(
         wanted = None if start is not None else at
         position = _reached(settings, wanted) if wanted else _find(settings, start or "current")
         if standing is not None:
+            _require_settled(store, settings.task)
             store.restart(settings.task, position)
         return store.claim(settings.task, mode, position)
     return store.claim(settings.task, mode, standing.position)
+
+
+def _require_settled(store: Validations, task: str) -> None:
+    """What is pending is forgotten where it begins elsewhere: an error would stay that nobody looks at any more."""
+    if count := store.errors.counts(task)[NEW]:
+        raise UsageError(
+            f"{count} errors of {task} are open, and would not be looked at again: repair, resolve or clear them first"
+            " (truecopy validate errors lists them), or go on without --from"
+        )
 
 
 def replicated_from(settings: Settings) -> dict[str, Place] | None:
@@ -93,7 +106,10 @@ def _require_target(settings: Settings) -> None:
         if found.find(TASKS) is None:
             return
         line = Ledger(found, settings.task).find()
-    if line is not None and line.phase == SNAPSHOT:
+        control = Control(found, settings.task)
+        report = control.report() if found.find(COUNTS) is not None else None
+    # A copy that is under way may go on to replicate: validation waits for that.
+    if line is not None and line.phase != REPLICATE and not is_running(line, report):
         raise UsageError(
             f"{settings.task} has only copied rows so far, and replicates nothing that could be validated: run it"
             " without --snapshot-only"

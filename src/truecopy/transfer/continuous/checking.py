@@ -29,8 +29,11 @@ from truecopy.transfer.continuous.entries import (
 from truecopy.transfer.continuous.judge import Event, Numbers, Round, Rules, Seen, name_of
 from truecopy.transfer.continuous.pieces import Group, due_at, lines_in
 
-ROWS_AT_ONCE = 50_000
-"""Rows that a worker gathers, part by part, before it asks the target."""
+ROWS_AT_ONCE, BYTES_AT_ONCE = 50_000, 32 << 20
+"""What a worker gathers, part by part, before it asks the target; and how many rows it has of that at a time."""
+
+_FIRST_ROWS = 1000
+"""What it asks for to learn how large the rows are."""
 
 PIECE_BYTES = 4 << 20
 """About the size of a blob of pending rows."""
@@ -72,7 +75,7 @@ class Checking:
         group = Group()
         for batch in batches:
             for line in lines_in(batch):
-                if line.part not in group.parts and group.rows >= ROWS_AT_ONCE:
+                if line.part not in group.parts and group.is_full(ROWS_AT_ONCE, BYTES_AT_ONCE):
                     yield self._check(group)
                     group = Group()
                 group.add(line)
@@ -163,7 +166,7 @@ class _Look:
                 at = np.flatnonzero(np.asarray(pc.equal(images.column("schema_id"), schema_id)))
                 self._at[at] = self._positions(view, at)
                 try:
-                    self._look_at(session, checks[schema_id], at)
+                    self._look_through(session, checks[schema_id], at)
                 except TruecopyError as error:
                     # Where the session is lost, this raises, and the round is tried again.
                     cast(Views, session).rollback()
@@ -174,7 +177,17 @@ class _Look:
         positions = pa.array(self._at.tolist(), pa.string())
         return Seen(self._told, self._right, self._lists(), positions, view.exact)
 
-    def _look_at(self, session: Session, check: Check, at: Numbers) -> None:
+    def _look_through(self, session: Session, check: Check, at: Numbers) -> None:
+        """Piece by piece, since rows may be larger than their changes: the log leaves out what stayed as it was."""
+        start, step = 0, _FIRST_ROWS
+        while start < len(at):
+            some = at[start : start + step]
+            size = self._look_at(session, check, some)
+            start += len(some)
+            step = max(1, min(ROWS_AT_ONCE, len(some) * BYTES_AT_ONCE // max(size, 1)))
+
+    def _look_at(self, session: Session, check: Check, at: Numbers) -> int:
+        """Gives the bytes of what was found."""
         comparer, images = self._checking.comparer, lines_of(self._images, at)
         wanted = check.key_columns(_plain(images.column("key")))
         relation = check.relation if comparer.whole else _keys_only(check.relation)
@@ -199,6 +212,7 @@ class _Look:
         self._wrong.append(at[wrong])
         seen = places.take(pa.array(wrong))
         self._rows.append(_as_lists([c.take(seen) for c in columns], there[wrong]))
+        return int(found.nbytes)
 
     def _ask(self, session: Session, relation: Relation, wanted: Sequence[pa.Array]) -> pa.Table:
         checking, parts = self._checking, list[pa.Table]()

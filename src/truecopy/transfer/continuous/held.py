@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SMALL_BYTES = 8 << 20
 """Batches up to this are held on the driver until a check is due."""
 
+HELD_BYTES = 64 << 20
+"""A check is due where more than this is held."""
+
 _LARGE_TURN = 1 << 20
 """The number of a batch that stays with Spark, behind all that are held; one for all: plans are compiled by it."""
 
@@ -40,6 +43,7 @@ class Held:
         frames: On the driver, each with the number of its batch.
         large: A batch that stays with Spark; the last one.
         batches: How many there are; each has its number.
+        changes, size: How many changes are on the driver, and their bytes.
         ends: Of each part: where the last of its changes stands.
         reached: Of each shard: where the changes end.
         emptied: Tables that were emptied.
@@ -49,6 +53,7 @@ class Held:
     large: DataFrame | None = None
     batches: int = 0
     changes: int = 0
+    size: int = 0
     ends: dict[Part, Place] = field(default_factory=dict)
     reached: dict[str, Place] = field(default_factory=dict)
     emptied: dict[tuple[str, str], Emptied] = field(default_factory=dict)
@@ -89,13 +94,15 @@ class Gathering:
             mine = [r for r in told if r["schema_id"] in wanted and r["kind"] != TRUNCATE]
         is_large = sum(row["size"] for row in mine) > SMALL_BYTES
         turn = _LARGE_TURN if is_large else held.batches
-        if any(row["kind"] == TRUNCATE for row in told):
+        emptying = [row for row in told if row["kind"] == TRUNCATE]
+        if emptying:
             held.emptied |= _emptied(changes, turn)
-        if not wanted:
-            return
-        for row in mine:
+        watched = [row for row in emptying if self._tables.carries(row["table"])]
+        for row in sorted((*mine, *watched), key=lambda row: row["commit_order"]):
             part = row["shard"], row["table"], row["slice"]
             held.ends[part] = row["position"], row["committed_at"]
+        if not wanted:
+            return
         frame = made.select(
             F.concat_ws("/", "shard", "table", F.col("slice").cast("string")).alias("part"),
             F.lit(turn).cast("long").alias("turn"),
@@ -106,6 +113,7 @@ class Gathering:
             return
         table = frame.toArrow().cast(INPUT)
         held.frames.append(table)
+        held.size += table.nbytes
         held.changes += sum(map(_rows_inside, table.column("payload")))
 
 

@@ -66,7 +66,7 @@ class Group:
 
     def __init__(self) -> None:
         self.parts: dict[str, None] = {}
-        self.rows = 0
+        self.rows = self.size = 0
         self._entries: list[pa.Table] = []
         self._pieces: dict[tuple[str, ...], list[_Piece]] = {}
 
@@ -75,11 +75,16 @@ class Group:
         self.parts[line.part] = None
         table = from_bytes(line.payload)
         self.rows += table.num_rows
+        self.size += line.payload.size
         if line.turn is None or line.slice is None:
             self._entries.append(table)
         else:
             piece = _Piece(table, line.turn, line.slice)
             self._pieces.setdefault(line.shared, []).append(piece)
+
+    def is_full(self, rows: int, size: int) -> bool:
+        """Whether there are so many rows, or bytes, by now."""
+        return self.rows >= rows or self.size >= size
 
     def entries(self, checks: Mapping[str, Check]) -> tuple[pa.Table, pa.Table]:
         """Rows that are pending, and those of tables that stand still, which are kept as they are."""

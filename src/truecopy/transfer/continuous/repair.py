@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -11,6 +11,7 @@ from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement, Writes
 from truecopy.metastore.validation_errors import ErrorRow
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import UsageError
 from truecopy.model.relation import Key
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.look import differences
@@ -47,7 +48,7 @@ def plan_repair(
         writes = cast(Writes, target)
         deletes, changes = list[Statement](), list[Statement]()
         for table in dict.fromkeys(error.table for error in errors):
-            plan = plans[table]
+            plan = _plan_of(table, plans)
             keys = [_key(plan, error) for error in errors if error.table == table]
             for one in differences(plan, keys, spark):
                 found = _statement(plan, one, writes)
@@ -70,8 +71,22 @@ def apply_repair(settings: Settings, repair: Repair) -> None:
             cast(Writes, target).apply(one)
 
 
+def _plan_of(table: str, plans: Mapping[str, TablePlan]) -> TablePlan:
+    if table not in plans:
+        raise UsageError(
+            f"{table} is not carried by the task any more, so that its rows cannot be brought right: repair the others"
+            " by their numbers, and take these off the record (truecopy validate clear)"
+        )
+    return plans[table]
+
+
 def _key(plan: TablePlan, error: ErrorRow) -> Key:
     names = plan.comparison.column_names[: plan.source.key_width]
+    if not error.key.keys() >= set(names):
+        raise UsageError(
+            f"the key of {error.table} has changed since error {error.id} was found: truecopy verify compares the"
+            " table, and truecopy validate clear takes the error off the record"
+        )
     return tuple(error.key[name] for name in names)
 
 

@@ -100,10 +100,14 @@ class Rounds:
         self.rate = sum(processed.values()) / seconds if seconds else 0.0
         self._require_room()
 
+    def forget(self, parts: Sequence[str]) -> None:
+        """Lets go of what is pending in some parts."""
+        self._store.store(self._task, self._epoch, {}, {}, parts, (), (), self.caught_up)
+
     def move(self, at: Mapping[str, Place]) -> None:
         """There is nothing to check: stores how far the stream is."""
         self.stored_at = time.monotonic()
-        self.position |= at
+        self.position = {**self.position, **at}
         self._store.store(self._task, self._epoch, at, {}, (), (), (), self.caught_up)
 
     def _rules(self, now: int, wishes: Wishes, held: Held) -> Rules:
@@ -201,7 +205,7 @@ class Rounds:
         self._store.store(
             self._task, self._epoch, moved, processed, parts, pending, found, caught_up, wishes
         )
-        self.position |= moved
+        self.position = {**self.position, **moved}
         self.caught_up = caught_up
         self.stored_at = time.monotonic()
 

@@ -18,7 +18,7 @@ from truecopy.metastore.definitions import Definitions
 from truecopy.metastore.validations import RUNNING, STOPPED, Stage
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.errors import TruecopyError, UsageError
+from truecopy.model.errors import Denied, UsageError
 from truecopy.model.table import Table, TableName
 from truecopy.transfer.continuous.compare import Check
 from truecopy.transfer.narrowing import rows_on_target
@@ -37,6 +37,12 @@ from truecopy.verify.compare import by_meaning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_STOOD_STILL = (
+    "it stood still, and was not checked meanwhile, nor are its earlier errors looked at any more: truecopy verify"
+    " compares it"
+)
 
 
 class Tables:
@@ -63,6 +69,9 @@ class Tables:
         self.mappings: dict[str, TableMapping] = {}
         self.unsliced: set[str] = set()
         self._changed: set[str] = set()
+        self._lacking: set[str] = set()
+        self._troubled: set[str] = set()
+        self._notes: dict[str, str] = {}
 
     def open(self, left_out: Mapping[str, str]) -> None:
         """Finds the tables; `left_out` says which are not in the stream, and why."""
@@ -85,10 +94,18 @@ class Tables:
             self._notice(definition.table)
             if schema_id in self.checks or not self.carries(definition.table):
                 continue
-            try:
-                self._learn(schema_id, definition)
-            except UsageError as error:
-                self.stop(definition.table, str(error))
+            self._try_to_learn(schema_id, definition)
+
+    def learn_lacking(self) -> None:
+        """Once the replication has come as far as what is to be checked: columns may be there that were not before."""
+        for schema_id in sorted(self._lacking & self.checks.keys()):
+            self._try_to_learn(schema_id, self._definitions.find(schema_id))
+
+    def _try_to_learn(self, schema_id: str, definition: Definition) -> None:
+        try:
+            self._learn(schema_id, definition)
+        except (UsageError, Denied) as error:
+            self.stop(definition.table, str(error))
 
     def _notice(self, table: str) -> None:
         """A table that was not there when validation started is not passed over in silence."""
@@ -98,12 +115,29 @@ class Tables:
             self._set(Stage(table, STOPPED, why))
 
     def learn_again(self, table: str) -> None:
-        """Makes the checks of a table anew: it is another one on the target than it was."""
+        """Makes the checks of a table anew: it may be another one on the target than it was."""
         mine = [schema_id for schema_id, check in self.checks.items() if check.table == table]
         for schema_id in mine:
-            del self.checks[schema_id]
-            self.mappings.pop(schema_id, None)
-        self.learn(mine)
+            if self.carries(table):
+                self._try_to_learn(schema_id, self._definitions.find(schema_id))
+
+    def tell_troubles(self, troubles: Mapping[str, str]) -> None:
+        """Why rows of tables could not be read on the target in the last round, where they go on all the same."""
+        for table in {*troubles, *self._troubled}:
+            if self.carries(table):
+                why = troubles.get(table)
+                again = f"the target would not tell of its rows, and is asked again: {why}"
+                self._set(Stage(table, RUNNING, again if why else self._notes.get(table, "")))
+        self._troubled = set(troubles)
+
+    def take_up_again(self, before: Mapping[str, Stage]) -> set[str]:
+        """Tables that stood still and go on now: what was known of their rows is not what they should be any more."""
+        again = {name for name in self.stages if self.carries(name)}
+        again &= {name for name, stage in before.items() if stage.stage == STOPPED}
+        for name in again:
+            self._notes[name] = _STOOD_STILL
+            self._set(Stage(name, RUNNING, _STOOD_STILL))
+        return again
 
     def stop(self, table: str, why: str) -> None:
         """Leaves a table out from now on."""
@@ -151,7 +185,7 @@ class Tables:
             self._set(Stage(name))
             try:
                 onto = self._onto(way, session)
-            except UsageError as error:
+            except (UsageError, Denied) as error:
                 self.stop(name, str(error))
             else:
                 if not may_be_sliced(onto, way.key):
@@ -193,8 +227,10 @@ class Tables:
             if isinstance(session, ChecksRights):
                 session.require_select(check.relation)
         self.checks[schema_id] = check
-        note = f"not on the target, so not compared: {', '.join(absent)}" if absent else ""
-        self._set(Stage(definition.table, RUNNING, note))
+        (self._lacking.add if absent else self._lacking.discard)(schema_id)
+        lacks = f"not on the target, so not compared: {', '.join(absent)}" if absent else ""
+        notes = filter(None, (lacks, self._notes.get(definition.table, "")))
+        self._set(Stage(definition.table, RUNNING, "; ".join(notes)))
 
     def _check(self, plan: TablePlan, to: ChangeTarget, session: Session) -> Check:
         pairs = list(zip(plan.source.columns, plan.target.columns, plan.target.types, strict=True))
@@ -218,11 +254,9 @@ class Tables:
 
 def explain_trouble(tables: Tables, troubles: Mapping[str, str]) -> None:
     """After the target refused to be asked about tables: they are looked at anew, and stop where that fails, too."""
-    for table, why in troubles.items():
-        try:
-            tables.learn_again(table)
-        except TruecopyError:
-            tables.stop(table, why)
+    for table in troubles:
+        tables.learn_again(table)
+    tables.tell_troubles(troubles)
 
 
 def _untold(source: Session, tables: Sequence[Table]) -> frozenset[TableName]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from sqlalchemy.exc import SQLAlchemyError
 
 from truecopy.engines import pool
 from truecopy.metastore.database import choose_metastore
@@ -32,7 +33,7 @@ from truecopy.transfer.continuous.beginning import (
     stream_of,
 )
 from truecopy.transfer.continuous.entries import from_bytes
-from truecopy.transfer.continuous.held import Gathering, Held, not_behind
+from truecopy.transfer.continuous.held import HELD_BYTES, Gathering, Held, not_behind
 from truecopy.transfer.continuous.judge import MICROSECONDS
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.releasing import Releasing
@@ -92,6 +93,7 @@ class Validator:
         self._asked_at = -_LOG_END_SECONDS
         self._end: dict[str, str] = {}
         self._releasing = Releasing(self._stream)
+        self._is_open = False
         self._is_broken = False
         self._failure: TruecopyError | None = None
 
@@ -130,15 +132,17 @@ class Validator:
     def run(self, start: str | None = None, at: Mapping[str, Place] | None = None) -> None:
         """Validates until `stop`, by hand or by an error; see `begin`."""
         standing = self.begin(start, at)
+        self._epoch = standing.epoch
         try:
-            self._open(standing)
-            while not self._stop.is_set():
-                try:
-                    self._follow()
-                except (TakenOver, UsageError):
-                    raise
-                except CannotFinish as error:
-                    self._pause_after(error)
+            with self._heard():
+                self._open(standing)
+                while not self._stop.is_set():
+                    try:
+                        self._follow()
+                    except (TakenOver, UsageError):
+                        raise
+                    except CannotFinish as error:
+                        self._pause_after(error)
         except TakenOver:
             raise
         except TruecopyError as error:
@@ -161,10 +165,16 @@ class Validator:
         if standing is not None and standing.state == STOPPED and standing.stop_asked:
             self.tell("validation was stopped by hand: truecopy validate start goes on")
             return
-        while (at := replicated_from(self._settings)) is None:
+        while (at := self._replicated_from()) is None:
             if self._stop.wait(_BEAT_SECONDS):
                 return
         self.run(at=at)
+
+    def _replicated_from(self) -> Mapping[str, Place] | None:
+        try:
+            return replicated_from(self._settings)
+        except CannotFinish:  # the run itself meets what lasts
+            return None
 
     def stop(self) -> None:
         """Ends a run that another thread is in, after the check that is under way."""
@@ -174,7 +184,6 @@ class Validator:
 
     def _open(self, standing: Standing) -> None:
         settings, options = self._settings, self._options
-        self._epoch = standing.epoch
         self._spark = spark_session(settings.master)
         self._tables = Tables(settings, self._spark)
         with KeyspaceStream(self._stream) as stream:
@@ -187,14 +196,49 @@ class Validator:
             )
         self._gathering = Gathering(self._tables, settings.leg)
         self._rounds = Rounds(settings, options, standing, self._tables, self._applied, self._spark)
-        self._learn_pending()
+        self._learn_pending(self._tables.take_up_again(self._store.stages(self.task)))
         self._store.set_stages(self.task, self._tables.news())
+        self._is_open = True
 
-    def _learn_pending(self) -> None:
-        known = set[str]()
-        for _, payload in self._store.parts(self.task, (), FOREVER):
-            known.update(pc.unique(from_bytes(payload).column("schema_id")).to_pylist())
+    def _learn_pending(self, taken_up: Set[str]) -> None:
+        """Learns what pending rows are of; those of tables that are taken up again are of a state long gone."""
+        known, gone = set[str](), list[str]()
+        for part, payload in self._store.parts(self.task, (), FOREVER):
+            rows = from_bytes(payload)
+            if taken_up.isdisjoint(pc.unique(rows.column("table")).to_pylist()):
+                known.update(pc.unique(rows.column("schema_id")).to_pylist())
+            else:
+                gone.append(part)
+        if gone:
+            self._rounds.forget(gone)
         self._tables.learn(known)
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Says once a second that the process is there, whatever it is busy with, and hears whether it is to stop."""
+        over = threading.Event()
+        newer = list[TakenOver]()
+
+        def hear() -> None:
+            while not over.wait(_BEAT_SECONDS):
+                try:
+                    self._hear()
+                except TakenOver as error:
+                    newer.append(error)
+                    self._stop.set()
+                    return
+                except SQLAlchemyError:
+                    continue  # the next round will say so, if it lasts
+
+        thread = threading.Thread(target=hear, name="heard", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        if newer:
+            raise newer[0]
 
     # The query
 
@@ -240,13 +284,10 @@ class Validator:
         self.tell(self._waits)
         pause, self._tries = _PAUSES[self._tries], self._tries + 1
         deadline = time.monotonic() + pause
-        while time.monotonic() < deadline and not self._stop.is_set():
-            self._hear()
-            self._stop.wait(_BEAT_SECONDS)
+        self._stop.wait(max(0.0, deadline - time.monotonic()))
 
     def _beat(self, query: StreamingQuery) -> None:
-        """Between batches: what is due is looked at, and how things stand is told."""
-        self._hear()
+        """Between batches: what is due is looked at."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -259,7 +300,9 @@ class Validator:
                 self._releasing.look(end, self._rounds.position)
             if self._is_broken or not query.isActive:
                 return
-            self._rounds.caught_up |= bool(at) and self._is_idle(query)
+            if self._is_idle(query):
+                self._rounds.caught_up |= bool(at)
+                self._waits, self._tries = "", 0
             if self._is_round_due():
                 with explained():
                     self._check()
@@ -275,11 +318,13 @@ class Validator:
             self._stop.set()
 
     def _report(self) -> dict[str, Any]:
+        if not self._is_open:
+            return {}
         held, position = self._held, self._rounds.position
-        checked = position if held.changes or held.large is not None else held.reached
-        checked = checked or position
+        is_waiting = bool(held.changes or held.emptied or held.large is not None or self._waits)
+        checked = dict(position if is_waiting else held.reached or position)
         newest = max((at for _, at in checked.values()), default=0)
-        behind = time.time() - newest / MICROSECONDS if held.changes or self._waits else 0.0
+        behind = time.time() - newest / MICROSECONDS if is_waiting or not self._is_quiet() else 0.0
         return {
             "lag_seconds": round(max(behind, 0.0), 3),
             "held_changes": held.changes,
@@ -302,8 +347,13 @@ class Validator:
 
     def _is_idle(self, query: StreamingQuery) -> bool:
         """Whether everything that the log has was read and checked."""
-        is_quiet = time.monotonic() - self._taken_at > 2 * _BEAT_SECONDS
-        return is_quiet and not self._held.changes and not query.status["isDataAvailable"]
+        held = self._held
+        is_done = self._is_quiet() and not held.changes and not held.emptied
+        return is_done and not query.status["isDataAvailable"]
+
+    def _is_quiet(self) -> bool:
+        """Whether no batch has come of late."""
+        return time.monotonic() - self._taken_at > 2 * _BEAT_SECONDS
 
     def _is_flush_due(self) -> bool:
         return time.monotonic() - self._rounds.stored_at >= self._options.meta_flush_interval
@@ -319,6 +369,7 @@ class Validator:
                 self._taken_at = time.monotonic()
                 with explained():
                     self._gathering.hold(self._held, changes)
+                    self._store.set_stages(self.task, self._tables.news())
                     if self._held.large is not None or self._is_round_due():
                         self._check()
             except BaseException as error:
@@ -332,7 +383,7 @@ class Validator:
     def _is_round_due(self) -> bool:
         held, options = self._held, self._options
         since = time.monotonic() - self._checked_at
-        if held.changes >= options.validate_changes:
+        if held.changes >= options.validate_changes or held.size >= HELD_BYTES:
             return True
         if (held.changes or held.emptied) and since >= options.validate_interval:
             return True
@@ -349,6 +400,7 @@ class Validator:
                 self._round(Held())
             self._stop.wait(_LOOK_SECONDS)
         self._waits = ""
+        self._tables.learn_lacking()
         self._round(held)
         self._held = Held(reached=held.reached)
         self._checked_at = time.monotonic()

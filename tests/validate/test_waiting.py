@@ -1,0 +1,168 @@
+"""What a validation waits for, and tables that stand still: nothing is judged too early, or passed over unsaid."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Database
+from tests.validate.watching import copied, validating
+from truecopy.metastore.validations import Validations
+from truecopy.model.errors import UsageError
+from truecopy.transfer.continuous.options import LAG, ContinuousOptions
+from truecopy.transfer.continuous.validator import Validator
+from truecopy.transfer.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def test_a_column_that_the_target_gets_later_is_compared(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    for database in (source, target):
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    with validating(settings, row_error_delay=1.0, applied=LAG, lag=25.0) as watched:
+        watched.until(lambda: watched.standing.plain()["applied_by"] == "lag", "it runs")
+        source.execute("ALTER TABLE t ADD COLUMN late INT")
+        source.execute("INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
+        watched.until(
+            lambda: "late" in watched.standing.tables[f"{source.name}.t"].message, "it is read"
+        )
+        target.execute("ALTER TABLE t ADD COLUMN late INT")
+        target.execute("INSERT INTO t VALUES (1, 1, 1), (2, 2, -2)")
+        (error,) = watched.until_errors(1)
+        assert (error.key, error.columns) == ({"id": "2"}, ["late"])
+        assert watched.standing.tables[f"{source.name}.t"].message == ""
+
+
+def test_a_table_that_stood_still_is_taken_up_without_a_false_alarm(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    for name in ("still", "good"):
+        source.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO still VALUES (1, 1), (2, 2)")
+    copied(settings)
+    target.execute("UPDATE still SET v = -1")
+    with validating(settings, row_error_delay=600.0) as watched:
+        watched.until(lambda: watched.standing.pending.total == 2, "both rows fail")
+    target.execute("RENAME TABLE still TO away")
+    stage = f"{source.name}.still"
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until(lambda: watched.standing.tables[stage].stage == "stopped", "it stops")
+    target.execute("RENAME TABLE away TO still")
+    source.execute("UPDATE still SET v = 7")
+    source.execute("INSERT INTO good VALUES (1, 1)")
+    copied(settings)
+    target.execute("RENAME TABLE still TO away")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until_processed(3)
+    target.execute("RENAME TABLE away TO still")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until(lambda: watched.standing.tables[stage].stage == "running", "it goes on")
+        assert "stood still" in watched.standing.tables[stage].message
+        source.execute("INSERT INTO good VALUES (2, 2)")
+        target.execute("INSERT INTO good VALUES (2, 2)")
+        copied(settings)
+        watched.until_processed(4)
+        watched.until_settled()
+        time.sleep(3)
+        assert watched.new == []
+
+
+def test_it_is_heard_of_while_it_waits_and_empties_nothing_too_early(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO t VALUES (1, 1)")
+    copied(settings)
+    target.execute("UPDATE t SET v = -1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        (error,) = watched.until_errors(1)
+        source.execute("TRUNCATE TABLE t")
+        watched.until(
+            lambda: "waits for the replication" in (watched.standing.plain()["waits"] or ""),
+            "it waits",
+        )
+        heard = watched.standing.standing.heard_at
+        watched.until(lambda: watched.standing.standing.heard_at > heard, "it is heard of", 10)
+        assert (watched.standing.plain()["lag_seconds"] or 0) > 0
+        Validations().errors.recheck(task, None)
+        watched.until(lambda: not Validations().errors.wishes(task), "it was looked at again")
+        assert [one.kind for one in watched.errors] == [error.kind] == ["differs"]
+        copied(settings)
+        watched.until(lambda: not watched.new, "the emptied table has no wrong rows")
+
+
+def test_a_message_is_kept_though_nothing_else_changes(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, other INT NOT NULL)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    with validating(settings) as watched:
+        watched.until(lambda: watched.standing.plain()["applied_by"] == "task", "it runs")
+        source.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (other)")
+        source.execute("INSERT INTO t VALUES (1, 1)")
+        stage = f"{source.name}.t"
+        watched.until(lambda: watched.standing.tables[stage].stage == "stopped", "it stops", 60)
+        assert "key changed" in watched.standing.tables[stage].message
+
+
+def test_a_table_that_may_not_be_read_stops_alone(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    for database in (source, target):
+        for name in ("good", "hidden"):
+            database.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
+    user = f"u{task[-8:]}"
+    target.execute(f"CREATE USER {user}@'%' IDENTIFIED BY 'only-here'")
+    target.execute(f"GRANT SELECT ON {target.name}.good TO {user}@'%'")
+    target.execute(f"GRANT INSERT ON {target.name}.hidden TO {user}@'%'")
+    where = target.url.rpartition("@")[2]
+    settings = Settings(task, source.url, f"mariadb://{user}:only-here@{where}")
+    with validating(settings, row_error_delay=1.0, applied=LAG, lag=0.0) as watched:
+        watched.until(lambda: watched.standing.plain()["applied_by"] == "lag", "it runs")
+        for name in ("good", "hidden"):
+            source.execute(f"INSERT INTO {name} VALUES (1, 1)")
+        (error,) = watched.until_errors(1)
+        assert (error.table, error.kind) == (f"{source.name}.good", "missing")
+        hidden = watched.standing.tables[f"{source.name}.hidden"]
+        assert hidden.stage == "stopped"
+        assert "SELECT" in hidden.message
+        assert watched.standing.state == "running"
+
+
+def test_it_begins_elsewhere_only_when_no_error_is_open(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO t VALUES (1, 1)")
+    copied(settings)
+    target.execute("UPDATE t SET v = -1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until_errors(1)
+    with pytest.raises(UsageError, match=r"1 errors of .* are open"):
+        Validator(settings, ContinuousOptions()).begin("current")
+    Validations().errors.clear(task, None)
+    Validator(settings, ContinuousOptions()).begin("current")
