@@ -172,11 +172,12 @@ class Validations:
         """Begins at another position than it stands at; what is pending there means nothing any more."""
         with self._engine.begin() as connection:
             connection.execute(of_task(delete(PENDING), task))
-            connection.execute(
-                of_task(update(VALIDATION), task).values(
-                    position=json.dumps(dict(position)), caught_up=False
-                )
-            )
+            connection.execute(_placed(task, position))
+
+    def go_back(self, task: str, position: Mapping[str, tuple[str, int]]) -> None:
+        """Begins at a position that it has passed."""
+        with self._engine.begin() as connection:
+            connection.execute(_placed(task, position))
 
     def hear(self, task: str, epoch: int, report: Mapping[str, Any]) -> bool:
         """Notes that the process is there; whether it was asked to stop."""
@@ -298,6 +299,11 @@ class Validations:
         mine = of_task(update(VALIDATION), task).where(VALIDATION.c.epoch == epoch)
         if not connection.execute(mine.values(epoch=epoch)).rowcount:
             raise TakenOver(f"another process validates {task} by now, or it was deleted")
+
+
+def _placed(task: str, position: Mapping[str, tuple[str, int]]) -> Any:
+    values = {"position": json.dumps(dict(position)), "caught_up": False}
+    return of_task(update(VALIDATION), task).values(**values)
 
 
 def _keep(connection: Connection, task: str, one: PendingPart, piece: int) -> None:

@@ -12,7 +12,7 @@ from truecopy.metastore.validation_errors import NEW
 from truecopy.metastore.validations import Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.position import parse_position
+from truecopy.model.position import contains, parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import LogGone
@@ -64,15 +64,30 @@ def claim(
     if standing is None or start is not None:
         wanted = None if start is not None else at
         position = _reached(settings, wanted) if wanted else _find(settings, start or "current")
-        if standing is not None:
+        if standing is not None and _is_back(position, standing.position):
+            store.go_back(
+                settings.task, position
+            )  # what is pending is read once more, and comes right by itself
+        elif standing is not None:
             _require_settled(store, settings.task)
             store.restart(settings.task, position)
         return store.claim(settings.task, mode, position)
     return store.claim(settings.task, mode, standing.position)
 
 
+def _is_back(position: Mapping[str, Place], stands: Mapping[str, Place]) -> bool:
+    """Whether it stands further on, in every shard, or as far."""
+    pairs = [
+        (parse_position(at), parse_position(stands[shard][0]))
+        for shard, (at, _) in position.items()
+        if shard in stands
+    ]
+    is_elsewhere = any(new != old for new, old in pairs)
+    return is_elsewhere and len(pairs) == len(stands) and all(contains(b, a) for a, b in pairs)
+
+
 def _require_settled(store: Validations, task: str) -> None:
-    """What is pending is forgotten where it begins elsewhere: an error would stay that nobody looks at any more."""
+    """What is pending is forgotten where changes are passed over: an error would stay that nobody looks at any more."""
     if count := store.errors.counts(task)[NEW]:
         raise UsageError(
             f"{count} errors of {task} are open, and would not be looked at again: repair, resolve or clear them first"

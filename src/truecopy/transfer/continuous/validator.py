@@ -400,7 +400,6 @@ class Validator:
                 self._round(Held())
             self._stop.wait(_LOOK_SECONDS)
         self._waits = ""
-        self._tables.learn_lacking()
         self._round(held)
         self._held = Held(reached=held.reached)
         self._checked_at = time.monotonic()
@@ -417,4 +416,5 @@ class Validator:
         return covered
 
     def _round(self, held: Held) -> None:
+        self._tables.learn_lacking()
         self._rounds.run(held)
