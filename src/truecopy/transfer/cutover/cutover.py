@@ -34,7 +34,6 @@ from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, How
 from truecopy.transfer.cutover.state import Step, Steps
 from truecopy.transfer.cutover.stillness import changes_after, require_still
 from truecopy.transfer.cutover.writers import (
-    SWITCH,
     Hooks,
     Writers,
     find_way,
@@ -302,7 +301,7 @@ class Cutover:
         """Writers into the new side. What was locked there, when it was the old one, is opened first."""
         with self._locked_before() as (writers, before):
             writers.release(before)
-        self._hooks.call(SWITCH, self._how.max_downtime, required=False)
+        self._hooks.switch(self._how.max_downtime)
         self._downtime.end()
 
     def _lock_again(self) -> None:

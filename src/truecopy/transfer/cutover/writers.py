@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,18 +53,23 @@ class Hooks:
     task: str
     direction: str
 
-    def call(self, step: str, seconds: float, *, required: bool) -> bool:
-        """Runs the command of a step, or tells the address; False where there is neither."""
-        command = getattr(self.how.commands, step)
-        if self.how.callback is not None and (required or not command):
+    def order(self, way: str, step: str, seconds: float) -> None:
+        """Has writers held off or let in again by whom the way names: the command, or the address."""
+        if way == CALLBACK:
+            if self.how.callback is None:
+                raise UsageError("cutover.callback is missing, which lock: callback needs")
             self._tell(self.how.callback, step, seconds)
-        elif command:
+        elif command := getattr(self.how.commands, step):
             self._run(command, step, seconds)
-        elif required:
-            raise UsageError(f"cutover.commands.{step} is missing, which lock: command needs")
         else:
-            return False
-        return True
+            raise UsageError(f"cutover.commands.{step} is missing, which lock: command needs")
+
+    def switch(self, seconds: float) -> None:
+        """Has writers let into the new side, whatever held them off: by the command, else the address, if any."""
+        if self.how.commands.switch:
+            self._run(self.how.commands.switch, SWITCH, seconds)
+        elif self.how.callback is not None:
+            self._tell(self.how.callback, SWITCH, seconds)
 
     def _run(self, command: str, step: str, seconds: float) -> None:
         told = {
@@ -70,25 +77,28 @@ class Hooks:
             "TRUECOPY_STEP": step,
             "TRUECOPY_DIRECTION": self.direction,
         }
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            env=os.environ | told,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C that is refused here must not end it, either
+        )
         try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", command],
-                env=os.environ | told,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=max(seconds, 1.0),
-                check=False,
-                start_new_session=True,  # a Ctrl-C that is refused here must not end it, either
-            )
-        except subprocess.TimeoutExpired:
+            out, err = process.communicate(timeout=max(seconds, 1.0))
+        except BaseException as error:
+            _end_group(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             raise CannotFinish(
                 f"cutover.commands.{step} took longer than {seconds:.0f} s"
             ) from None
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()
+        if process.returncode:
+            said = (err or out).strip().splitlines()
             why = f": {said[-1]}" if said else ""
-            raise CannotFinish(f"cutover.commands.{step} ended with {done.returncode}{why}")
+            raise CannotFinish(f"cutover.commands.{step} ended with {process.returncode}{why}")
 
     def _tell(self, callback: Callback, step: str, seconds: float) -> None:
         body = json.dumps({"task": self.task, "step": step, "direction": self.direction}).encode()
@@ -140,10 +150,10 @@ class HookWriters:
         return {}
 
     def hold(self, before: Mapping[str, Any], seconds: float) -> None:  # noqa: ARG002
-        self._hooks.call(HOLD, seconds, required=True)
+        self._hooks.order(self.way, HOLD, seconds)
 
     def release(self, before: Mapping[str, Any]) -> None:  # noqa: ARG002
-        self._hooks.call(RELEASE, self._seconds, required=True)
+        self._hooks.order(self.way, RELEASE, self._seconds)
 
     def ease(self) -> None:
         """The database itself was never locked."""
@@ -209,3 +219,11 @@ def require_possible(way: str, how: How) -> None:
         for step in (HOLD, RELEASE, SWITCH):
             if not getattr(how.commands, step):
                 raise UsageError(f"lock: command needs cutover.commands.{step}")
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """Ends a command with all that it has started: a late `hold` would lock writers out after the rollback."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with process:  # closes its pipes, unread: whoever left the group may hold them open
+        pass
