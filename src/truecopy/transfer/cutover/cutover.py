@@ -42,13 +42,14 @@ from truecopy.transfer.cutover.writers import (
 )
 from truecopy.transfer.ledger import REPLICATE, Ledger, Overtaken, TaskLine
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
-from truecopy.transfer.proof.verifier import NotProven, Scene
+from truecopy.transfer.proof.verifier import Scene
 from truecopy.transfer.run import Listener, Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.webhook import CUTOVER, Webhook
 
 _TRIES = 5
 _PAUSE_SECONDS = 0.5
+_PATIENCE_SECONDS = 10.0
 
 
 class TooFarBehind(CannotFinish):
@@ -88,6 +89,7 @@ class Cutover:
         self._notes: list[str] = []
         self._began = time.monotonic()
         self._following: Following | None = None
+        self._is_deciding = False
         self._traced = telemetry.Steps(task=settings.task)
 
     def __enter__(self) -> Cutover:
@@ -117,19 +119,17 @@ class Cutover:
             self._undo(left)
         self._prepare(rehearse)
         self._traced.enter("catching-up")
-        self._follow()
         try:
-            self._catch_up()
-            self._prover.shrink()
-            self._catch_up()
-            self._prover.work()
-        except (NotProven, TooFarBehind) as error:
+            self._follow()
+            self._come_close()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, a slot of the way back must not stay
             return self._roll_back(error)
         with refusing_signals(self._said):
             try:
                 self._prove()
                 if not rehearse:
                     self._turn()
+                    self._decide()
             except BaseException as error:  # noqa: BLE001 - whatever it is, writers must not stay locked out
                 return self._roll_back(error)
             return self._end_rehearsal() if rehearse else self._switch()
@@ -185,6 +185,13 @@ class Cutover:
         self._following = self._stack.enter_context(Following(self._request, replication))
         self._following.start(spark, observed(replication.apply, self._prover.verifiers))
         applied.query = self._following.query
+
+    def _come_close(self) -> None:
+        """Leaves as little as possible to be applied and verified while writers wait."""
+        self._catch_up()
+        self._prover.shrink()
+        self._catch_up()
+        self._prover.work()
 
     def _catch_up(self) -> None:
         """Waits until a change is on the target sooner than `max_lag` after it was made."""
@@ -280,11 +287,15 @@ class Cutover:
         tables = [str(plan.target.tables[0]) for plan in self._plans.values()]
         self._back.begin(self._facts.origin, tables)
 
+    def _decide(self) -> None:
+        """For the new side; until writers are let in there, it can still be taken back."""
+        self._is_deciding = True
+        self._steps.switch(self._line.epoch, self._facts.plain())
+        self._traced.enter(state.SWITCHING)
+
     # Where it ends
 
     def _switch(self) -> CutoverReport:
-        self._steps.switch(self._line.epoch, self._facts.plain())
-        self._traced.enter(state.SWITCHING)
         try:
             self._let_in()
         except TruecopyError as error:
@@ -351,22 +362,66 @@ class Cutover:
 
     def _roll_back(self, error: BaseException) -> CutoverReport:
         """Lets writers into the old side again, unless somebody else is at it."""
-        found = self._steps.find()
-        if found is not None and found.epoch != self._line.epoch:
-            raise Overtaken(f"another cutover of {self._settings.task} has taken over") from error
-        if found is not None and found.name in state.UNDER_WAY:
+        self._take_back(error)
+        if self._downtime.has_begun:
             self._release(self._writers, self._facts.before)
-        self._downtime.end()
+            self._downtime.end()
         if not self._facts.opens:
             self._back.remove()
-        self._enter(state.ROLLED_BACK)
-        if not isinstance(error, Exception):
+        self._note_rollback()
+        # Whoever has taken the task over replicates it: going on here would take it away again.
+        if isinstance(error, Overtaken) or not isinstance(error, Exception):
             raise error
         reason = (
             str(error) if isinstance(error, TruecopyError) else f"{type(error).__name__}: {error}"
         )
         self._tell(state.ROLLED_BACK, reason)
         return self._report(state.ROLLED_BACK, reason)
+
+    def _take_back(self, error: BaseException) -> None:
+        """Makes sure that nobody finishes what is given up."""
+        try:
+            found = self._ask_step()
+            if found is not None and found.epoch != self._line.epoch:
+                raise Overtaken(
+                    f"another cutover of {self._settings.task} has taken over"
+                ) from error
+            if found is not None and found.name == state.SWITCHING:
+                # A process that ends between the release and the rollback leaves what is undone, not finished.
+                self._steps.enter(state.TURNED, self._line.epoch, self._facts.plain())
+        except Overtaken:
+            raise
+        except TruecopyError as lost:
+            # Without an answer it is sure only before it was decided that nobody will finish it.
+            if self._is_deciding:
+                raise self._locked_out(
+                    f"{error}; and {self._target} does not say how far it is ({lost})",
+                    "finishes it, or lets them in",
+                ) from error
+
+    def _ask_step(self) -> Step | None:
+        """Asks for a while: the connection to a target that is there may be lost."""
+        began = time.monotonic()
+        for attempt in range(1, _TRIES):
+            try:
+                return self._steps.find()
+            except TruecopyError:
+                if time.monotonic() - began > _PATIENCE_SECONDS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * attempt)
+        return self._steps.find()
+
+    def _note_rollback(self) -> None:
+        """Writers are in again by now: a target that does not answer must not hide that."""
+        try:
+            self._enter(state.ROLLED_BACK)
+        except Overtaken:
+            raise
+        except TruecopyError as error:
+            self._notes.append(
+                f"{self._target} still says that a cutover is under way ({error}): truecopy {self._command} again,"
+                " once it answers, begins anew"
+            )
 
     def _release(self, writers: Writers, before: Mapping[str, Any]) -> None:
         """Tries for a while, with new sessions: nothing is worse than writers who stay locked out."""
@@ -375,10 +430,7 @@ class Cutover:
                 writers.release(before)
             except TruecopyError as error:
                 if attempt == _TRIES:
-                    raise CannotFinish(
-                        f"writers are STILL LOCKED OUT of {self._source} ({writers.way}): {error}; truecopy"
-                        f" {self._command} again lets them in"
-                    ) from error
+                    raise self._locked_out(f"{error}", "lets them in") from error
                 time.sleep(_PAUSE_SECONDS * attempt)
                 with suppress(TruecopyError):
                     self._here = self._stack.enter_context(connect(self._source))
@@ -386,11 +438,18 @@ class Cutover:
             else:
                 return
 
+    def _locked_out(self, why: str, then: str) -> CannotFinish:
+        return CannotFinish(
+            f"writers are STILL LOCKED OUT of {self._source} ({self._writers.way}): {why}; truecopy {self._command}"
+            f" again {then}"
+        )
+
     # After a kill
 
     def _undo(self, left: Step) -> None:
         facts = Facts.parse(left.detail)
-        self._release(self._writers_of(self._here, facts.way), facts.before)
+        self._writers = self._writers_of(self._here, facts.way)
+        self._release(self._writers, facts.before)
         self._steps.enter(state.ROLLED_BACK, self._line.epoch, left.detail)
         self._said(
             f"an earlier {self._command} of {self._settings.task} ended at {left.name}: writers were let in again on"

@@ -30,6 +30,10 @@ class Downtime:
         self._ended = time.monotonic()
 
     @property
+    def has_begun(self) -> bool:
+        return bool(self._began)
+
+    @property
     def seconds(self) -> float:
         """How long it took, or has taken so far; 0 before it began."""
         return (self._ended or time.monotonic()) - self._began if self._began else 0.0

@@ -54,6 +54,7 @@ class Returning:
                 Ledger(cast(Any, old), self._settings.task).create()
             steps.create()
         except TruecopyError as error:
+            self.remove()
             raise UsageError(
                 f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
             ) from None
@@ -85,7 +86,7 @@ class Returning:
     def remove(self) -> None:
         """What was made on the new side for it would hold its log for ever."""
         if self._stream is not None:
-            self._stream.close()
             with suppress(TruecopyError):
+                self._stream.close()
                 remove(self._request)
             self._stream = None
