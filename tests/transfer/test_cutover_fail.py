@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,24 +13,33 @@ import pytest
 from tests.servers import Database, MariaDB
 from tests.transfer.cutting import HOW, application, cut_over, fill, is_equal, started
 from truecopy.model.errors import CannotFinish
+from truecopy.transfer.cutover.cutover import Cutover, WrittenAfterwards
+from truecopy.transfer.cutover.settings import Commands
 from truecopy.transfer.cutover.state import HELD, TURNED
+from truecopy.transfer.proof.shrinking import Shrunk
 from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MOVED = replace(HOW, lock="tables", commands=Commands(switch="true"))
+"""Table locks, which end with the cutover, and somebody who moves writers."""
 
-def test_a_replication_that_fails_leaves_no_slot_of_the_way_back(
-    spark: SparkSession, mariadb_db: Database, postgres_db: Database
+
+def test_what_fails_before_the_lock_leaves_no_slot_of_the_way_back(
+    spark: SparkSession,
+    mariadb_db: Database,
+    postgres_db: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target's log would be held for ever by a slot that nobody reads."""
     fill(mariadb_db, 20)
     settings = started(mariadb_db, postgres_db)
-    postgres_db.execute("ALTER TABLE notes ADD CHECK (id < 1000)")
-    mariadb_db.execute("INSERT INTO notes VALUES (1000, 'refused')")
+    monkeypatch.setattr(Shrunk, "fits", lambda *_: False)
     report = cut_over(settings)
     assert (report.state, report.downtime_seconds) == ("rolled-back", 0.0)
-    assert "notes" in report.reason
+    assert "would keep writers out" in report.reason
     assert not postgres_db.execute(
         "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     )
@@ -70,6 +82,96 @@ def test_a_target_that_is_gone(spark: SparkSession, mariadb_db: Database) -> Non
         machine._start()
         assert cut_over(settings, HOW).state == "switched"
         assert is_equal(mariadb_db, target)
+
+
+@pytest.mark.long
+def test_what_the_old_side_wrote_after_a_kill_arrives(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Table locks end with the process; nobody was let into the new side, so that it begins anew."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    with application(mariadb_db) as app:
+        _killed_at_the_switch(settings)
+        app.execute("UPDATE notes SET body = 'late' WHERE id = 3")
+        said: list[str] = []
+        report = cut_over(settings, MOVED, said=said.append)
+    assert report.state == "switched", report.reason
+    assert any("writers were let in again" in line for line in said)
+    assert is_equal(mariadb_db, second_mariadb_db)
+    assert second_mariadb_db.execute("SELECT body FROM notes WHERE id = 3") == [("late",)]
+
+
+@pytest.mark.long
+def test_rows_that_both_sides_wrote_after_a_kill_are_named(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    with application(mariadb_db) as app:
+        _killed_at_the_switch(settings)
+        app.execute("UPDATE notes SET body = 'late' WHERE id = 3")
+        second_mariadb_db.execute("UPDATE notes SET body = 'new' WHERE id = 4")
+        with pytest.raises(
+            WrittenAfterwards, match=r"1 changes .*\(1 of .*notes\).* NOT on"
+        ) as refused:
+            cut_over(settings, MOVED)
+        assert refused.value.exit_code == 1
+        second_mariadb_db.execute("UPDATE notes SET body = 'late' WHERE id = 3")
+        app.execute("UPDATE notes SET body = 'new' WHERE id = 4")
+    assert cut_over(settings, MOVED).state == "switched"
+    assert is_equal(mariadb_db, second_mariadb_db)
+
+
+@pytest.mark.long
+def test_a_failed_switch_without_a_way_back(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
+) -> None:
+    """It is undone as long as both sides are equal, and finished later where they are not."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    how = replace(HOW, reverse=False)
+    with application(mariadb_db) as app:
+        report = cut_over(settings, replace(how, commands=Commands(switch="exit 4")))
+        assert report.state == "rolled-back"
+        assert app.can_write()
+        writes = replace(how, commands=Commands(switch=_writing(second_mariadb_db, tmp_path)))
+        with pytest.raises(CannotFinish, match="STILL LOCKED OUT"):
+            cut_over(settings, writes)
+        assert not app.can_write()
+        report = cut_over(settings, replace(how, commands=Commands(switch="true")))
+        assert (report.state, report.over) == ("switched", True)
+    assert second_mariadb_db.execute("SELECT body FROM notes WHERE id = 3") == [("new",)]
+
+
+class _Killed(BaseException):
+    """Nobody catches it on the way, as nobody does a SIGKILL."""
+
+
+def _killed_at_the_switch(settings: Settings) -> None:
+    """Ends after the decision for the new side, and before anybody was let in there."""
+
+    def die(_: Cutover) -> None:
+        raise _Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cutover, "_let_in", die)
+        with pytest.raises(_Killed):
+            cut_over(settings, MOVED)
+
+
+def _writing(database: Database, folder: Path) -> str:
+    """A command that lets somebody write, and then fails."""
+    server, file = database.server, folder / "writing.py"
+    where = {"host": server.host, "port": server.port, "database": database.name}
+    who = {"user": server.user, "password": server.password, "autocommit": True}
+    file.write_text(
+        f"import pymysql\nconnection = pymysql.connect(**{where | who!r})\n"
+        "connection.cursor().execute(\"UPDATE notes SET body = 'new' WHERE id = 3\")\n"
+        "raise SystemExit(4)\n",
+        encoding="utf-8",
+    )
+    return f"{sys.executable} {file}"
 
 
 def _at(step: str, act: Callable[[], object]) -> Callable[[str], None]:

@@ -1,8 +1,8 @@
 """The cutover: the order of its steps, and what happens when one fails.
 
-Until `SWITCHING` is written down, whatever goes wrong ends with writers being let into the old side again. From
-then on it goes forward only. A process that is killed leaves the step that it had come to; the next one undoes
-it and begins anew, or, from `SWITCHING` on, finishes it.
+Until writers are let into the new side, whatever goes wrong ends with their being let into the old one again. From
+then on it goes forward, unless it is sure that nothing was written to the new side. A process that is killed leaves
+the step that it had come to; the next one undoes it and begins anew, or, from `SWITCHING` on, finishes it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from truecopy.transfer.cutover.writers import (
     writers_of,
 )
 from truecopy.transfer.ledger import REPLICATE, Ledger, Overtaken, TaskLine
+from truecopy.transfer.proof.checksum import compare_whole
+from truecopy.transfer.proof.chosen import CHECKSUM
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
 from truecopy.transfer.proof.verifier import Scene
 from truecopy.transfer.run import Listener, Transfer
@@ -54,6 +56,12 @@ _PATIENCE_SECONDS = 10.0
 
 class TooFarBehind(CannotFinish):
     """Changes did not get to the target quickly enough, for as long as was waited."""
+
+
+class WrittenAfterwards(CannotFinish):
+    """Rows of the old side are not on the new one, which has taken over: like any difference, it ends with 1."""
+
+    exit_code = 1
 
 
 class Cutover:
@@ -113,10 +121,11 @@ class Cutover:
             )
         self._line = self._claim()
         self._steps.take(self._line.epoch)
-        if left is not None and left.name == state.SWITCHING:
-            return self._finish(left)
-        if left is not None and left.name in state.LOCKED:
-            self._undo(left)
+        if left is not None and left.name in state.UNDER_WAY:
+            with refusing_signals(self._said):
+                if left.name == state.SWITCHING and self._may_finish(left):
+                    return self._finish(left)
+                self._undo(left)
         self._prepare(rehearse)
         self._traced.enter("catching-up")
         try:
@@ -299,37 +308,55 @@ class Cutover:
         try:
             self._let_in()
         except TruecopyError as error:
-            if self._back.is_unused(self._facts.origin, self._facts.returns):
+            if self._is_unused():
                 self._lock_again()
                 return self._roll_back(error)
             raise CannotFinish(
-                f"writers may have been let into {self._target}, but not for sure: {error}; truecopy"
-                f" {self._command} again finishes it"
+                f"writers may have been let into {self._target}, but not for sure, and are STILL LOCKED OUT of"
+                f" {self._source} ({self._writers.way}): {error}; mend that, and truecopy {self._command} again"
+                " finishes it"
             ) from None
         return self._switched()
 
+    def _is_unused(self) -> bool:
+        """Whether it is sure that nothing was written to the new side: its log tells, or both being equal still."""
+        again = Downtime(self._how.max_downtime)
+        again.begin()
+        try:
+            if self._facts.origin:
+                return self._back.is_unused(self._facts.origin, self._facts.returns)
+            return again.bound(self._are_equal)
+        except TruecopyError:
+            return False
+
+    def _are_equal(self) -> bool:
+        """Compares whole tables: where they are equal, nothing is lost on either side."""
+        spark = spark_session(self._settings.master)
+        scene = Scene(self._settings.task, self._settings.annotation, self._plans, spark)
+        return not compare_whole(CHECKSUM, scene, list(self._plans.values())).found
+
     def _let_in(self) -> None:
         """Writers into the new side. What was locked there, when it was the old one, is opened first."""
-        with self._locked_before() as (writers, before):
+        with self._locked_before(self._facts) as (writers, before):
             writers.release(before)
         self._hooks.switch(self._how.max_downtime)
         self._downtime.end()
 
     def _lock_again(self) -> None:
-        with self._locked_before() as (writers, before):
+        with self._locked_before(self._facts) as (writers, before):
             writers.hold(before, self._how.max_downtime)
 
     @contextmanager
-    def _locked_before(self) -> Iterator[tuple[Writers, Mapping[str, Any]]]:
+    def _locked_before(self, facts: Facts) -> Iterator[tuple[Writers, Mapping[str, Any]]]:
         """The writers of the new side, as the last switch left them."""
-        way = self._facts.opens.get("way", NONE)
+        way = facts.opens.get("way", NONE)
         if way in (COMMAND, CALLBACK):  # theirs is the switch itself
             way = NONE
         tables = [plan.target.tables[0] for plan in self._plans.values()]
         with pool.lease(self._target) as target:
             yield (
                 writers_of(target, way, tables, self._hooks),
-                self._facts.opens.get("before", {}),
+                facts.opens.get("before", {}),
             )
 
     def _switched(self) -> CutoverReport:
@@ -448,33 +475,58 @@ class Cutover:
 
     def _undo(self, left: Step) -> None:
         facts = Facts.parse(left.detail)
+        if (
+            left.name == state.SWITCHING
+        ):  # ended once more, it must not be finished with writers let in
+            self._steps.enter(state.TURNED, self._line.epoch, left.detail)
         self._writers = self._writers_of(self._here, facts.way)
         self._release(self._writers, facts.before)
+        self._downtime = Downtime(self._how.max_downtime)
         self._steps.enter(state.ROLLED_BACK, self._line.epoch, left.detail)
         self._said(
             f"an earlier {self._command} of {self._settings.task} ended at {left.name}: writers were let in again on"
             f" {self._source}"
         )
 
+    def _may_finish(self, left: Step) -> bool:
+        """Whether what was decided still holds: a lock may have ended with its process, and the old side gone on.
+
+        False where nothing was written to the new side: it can be undone. Refuses where both were written to.
+        """
+        facts = Facts.parse(left.detail)
+        assert facts.final is not None
+        self._writers = self._writers_of(self._here, facts.way)
+        self._downtime.begin()
+        if facts.way not in (
+            COMMAND,
+            CALLBACK,
+        ):  # theirs lasts, and may reach those who are at the new side
+            self._writers.hold(facts.before, self._how.max_downtime)
+        with KeyspaceStream(self._request) as stream:
+            late = changes_after(stream, facts.final, self._plans)
+        if not late or self._are_equal():
+            return True
+        if facts.origin and self._back.is_unused(facts.origin, facts.returns):
+            with self._locked_before(facts) as (writers, before):
+                writers.hold(before, self._how.max_downtime)
+            return False
+        raise WrittenAfterwards(
+            f"{late.total()} changes were made on {self._source} after writers were locked out"
+            f" ({', '.join(f'{number} of {table}' for table, number in late.most_common())}), and are NOT on"
+            f" {self._target}, which may have been written to since: hold writers of both off, make the tables equal"
+            f" (truecopy verify --repair), and truecopy {self._command} again finishes it"
+        )
+
     def _finish(self, left: Step) -> CutoverReport:
         """An earlier one had decided for the new side: what it had still to do is done again."""
         self._facts = Facts.parse(left.detail)
-        self._writers = self._writers_of(self._here, self._facts.way)
         self._said(
             f"an earlier {self._command} of {self._settings.task} ended at {left.name}: finishing it"
         )
-        assert self._facts.final is not None
-        with KeyspaceStream(self._request) as stream:
-            late = changes_after(stream, self._facts.final, self._plans)
-        if late:
-            self._notes.append(
-                f"{self._source} was written to after the last position: {late.total()} changes"
-                f" ({', '.join(sorted(late))}) are NOT on {self._target}"
-            )
+        self._writers.ease()
         if self._facts.origin:
             self._begin_back()
-        self._let_in()
-        return self._switched()
+        return self._switch()
 
     # Inside
 

@@ -46,10 +46,10 @@ class Returning:
         """
         steps = Steps(self._old, self._settings.task)
         try:
-            self._stream = self._stack.enter_context(KeyspaceStream(self._request))
-            if lines := self._stream.missing():
+            stream = self._opened()
+            if lines := stream.missing():
                 raise CannotFinish("; ".join(lines))
-            self._stream.current()  # whatever has to be made for it, such as a slot, is made now
+            stream.current()  # whatever has to be made for it, such as a slot, is made now
             with pool.lease(self._old) as old:
                 Ledger(cast(Any, old), self._settings.task).create()
             steps.create()
@@ -75,9 +75,7 @@ class Returning:
 
     def is_unused(self, origin: Mapping[str, Any], tables: Mapping[str, Any]) -> bool:
         """Whether it is sure that nobody has written to the new side since."""
-        if self._stream is None:
-            return False
-        return not changes_after(self._stream, Offset.parse(origin), tables)
+        return not changes_after(self._opened(), Offset.parse(origin), tables)
 
     def open_again(self) -> None:
         """From here on the task goes this way, and its last cutover in this direction is history."""
@@ -88,5 +86,11 @@ class Returning:
         if self._stream is not None:
             with suppress(TruecopyError):
                 self._stream.close()
+            with suppress(TruecopyError):
                 remove(self._request)
             self._stream = None
+
+    def _opened(self) -> KeyspaceStream:
+        if self._stream is None:
+            self._stream = self._stack.enter_context(KeyspaceStream(self._request))
+        return self._stream

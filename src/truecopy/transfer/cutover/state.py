@@ -1,7 +1,8 @@
 """How far a cutover is, kept in the target beside the ledger: whoever comes after a kill finishes it or undoes it.
 
 A step is written down *before* it is done where undoing it needs something (what was locked, and how it was
-before), and after it is done elsewhere. From `SWITCHING` on there is no way but forward.
+before), and after it is done elsewhere. From `SWITCHING` on there is a way back only
+where it is sure that nothing was written to the new side.
 """
 
 from __future__ import annotations
