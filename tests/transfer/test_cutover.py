@@ -151,8 +151,10 @@ def test_what_cannot_be_cut_over_is_refused(
     with pytest.raises(UsageError, match="truecopy run"):
         cut_over(settings)
     Transfer(settings).run(until_caught_up=True)
+    epoch = second_mariadb_db.execute("SELECT epoch FROM truecopy_task")
     with pytest.raises(UsageError, match="table locks end with the cutover"):
         cut_over(settings, replace(HOW, lock="tables"))
+    assert second_mariadb_db.execute("SELECT epoch FROM truecopy_task") == epoch, "a run goes on"
     late = cut_over(settings, replace(HOW, max_lag=0.0, max_wait=1.0))
     assert (late.state, late.downtime_seconds) == ("rolled-back", 0.0)
     assert "behind for 1 s" in late.reason

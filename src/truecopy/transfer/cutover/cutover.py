@@ -119,6 +119,8 @@ class Cutover:
             raise UsageError(
                 f"{self._settings.task} was cut over already; truecopy switch-back brings writers back"
             )
+        if left is None or left.name not in state.UNDER_WAY:
+            self._find_way(rehearse)  # refused now, it keeps nobody from replicating
         self._line = self._claim()
         self._steps.take(self._line.epoch)
         if left is not None and left.name in state.UNDER_WAY:
@@ -169,18 +171,23 @@ class Cutover:
 
     def _prepare(self, rehearse: bool) -> None:
         """Finds out what would fail later, while it costs nothing."""
-        way = find_way(self._here, self._how)
-        if not rehearse:
-            require_possible(way, self._how)
+        way = self._find_way(rehearse)
         self._writers = self._writers_of(self._here, way)
         self._facts.way = way
         self._stream = self._stack.enter_context(KeyspaceStream(self._request))
         if lines := self._stream.missing():
             raise CannotFinish("; ".join(lines))
+        if self._how.reverse and not rehearse:
+            self._facts.opens = self._back.prepare()
+
+    def _find_way(self, rehearse: bool) -> str:
+        """How writers will be held off; refuses what can never be done."""
+        way = find_way(self._here, self._how)
+        if not rehearse:
+            require_possible(way, self._how)
         if self._how.reverse:
             require_reversible(self._plans)
-            if not rehearse:
-                self._facts.opens = self._back.prepare()
+        return way
 
     def _follow(self) -> None:
         spark = spark_session(self._settings.master)
