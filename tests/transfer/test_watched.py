@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,17 +12,54 @@ import pytest
 from tests.servers import Database
 from tests.transfer.load import fill, writing
 from truecopy.model.errors import CannotFinish
-from truecopy.transfer.proof.verifier import NotProven
-from truecopy.transfer.run import Transfer
+from truecopy.transfer.ledger import REPLICATE
+from truecopy.transfer.progress import Progress
+from truecopy.transfer.proof.background import Background
+from truecopy.transfer.proof.inline import InlineVerifier
+from truecopy.transfer.proof.verifier import NotProven, Outcome
+from truecopy.transfer.run import Listener, Transfer
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def watched(source: Database, target: Database) -> Transfer:
+def watched(source: Database, target: Database, listener: Listener | None = None) -> Transfer:
     verify = ("inline", "target")
-    return Transfer(Settings("watched", source.url, target.url, chunk_rows=500, verify=verify))
+    settings = Settings("watched", source.url, target.url, chunk_rows=500, verify=verify)
+    return Transfer(settings, listener)
+
+
+class Lasting:
+    """A run that replicates until it fails, or is stopped."""
+
+    def __init__(self, source: Database, target: Database) -> None:
+        self._replicates = threading.Event()
+        self._transfer = watched(source, target, Listener(progress=self._hear))
+        self._thread = threading.Thread(target=self._run)
+        self.failures = list[BaseException]()
+        self._thread.start()
+
+    def await_replication(self) -> None:
+        assert self._replicates.wait(60), self.failures
+
+    def await_failure(self, seconds: float) -> str:
+        self._thread.join(seconds)
+        lasts = self._thread.is_alive()
+        self._transfer.stop()
+        self._thread.join(60)
+        assert not lasts, "it went on"
+        return str(self.failures[0])
+
+    def _hear(self, progress: Progress) -> None:
+        if progress.phase == REPLICATE:
+            self._replicates.set()
+
+    def _run(self) -> None:
+        try:
+            self._transfer.run()
+        except CannotFinish as error:
+            self.failures.append(error)
 
 
 @pytest.mark.long
@@ -67,3 +105,51 @@ def test_a_rogue_write_ends_a_run_that_replicates(
         second_mariadb_db.execute("DELETE FROM items WHERE id = 7")
         thread.join(60)
     assert "7" in str(failures[0])
+
+
+class Broken(InlineVerifier):
+    """Its disk is full."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def work(self) -> Outcome:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("database or disk is full"), KeyError("a\nb")], ids=repr
+)
+def test_a_verifier_that_breaks_fails_the_run(error: Exception) -> None:
+    with Background(Broken(error), interval=0.01) as background:
+        deadline = time.monotonic() + 10
+        while background.failure is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    with pytest.raises(CannotFinish, match=f"inline.*{type(error).__name__}") as failed:
+        background.check()
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.long
+def test_a_rogue_write_ends_a_run_of_an_idle_source(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 200)
+    run = Lasting(mariadb_db, second_mariadb_db)
+    run.await_replication()
+    second_mariadb_db.execute("DELETE FROM items WHERE id = 7")
+    assert "id=7" in run.await_failure(15)
+
+
+@pytest.mark.long
+def test_a_verifier_that_breaks_ends_a_run_of_an_idle_source(
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(mariadb_db, 200)
+    run = Lasting(mariadb_db, second_mariadb_db)
+    run.await_replication()
+    monkeypatch.setattr(InlineVerifier, "work", Broken(sqlite3.OperationalError("full")).work)
+    assert "inline verifier cannot go on: OperationalError: full" in run.await_failure(15)

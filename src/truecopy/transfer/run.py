@@ -279,10 +279,11 @@ class Transfer:
             if self._is_stopping:
                 self._stop_query()
             try:
-                steering.follow(query)
+                steering.follow(query, watch.check)
             except StreamingQueryException:
                 if replication.failure is not None:
                     raise replication.failure from None
+                watch.check()
                 raise
             replication.settle()
             if once and self._is_stopping:

@@ -103,8 +103,14 @@ class Steering:
 
         return apply_held
 
-    def follow(self, query: StreamingQuery) -> None:
-        """Waits for the end of a query, and hears how far it is behind; an interruption stops the query."""
+    def follow(self, query: StreamingQuery, check: Callable[[], None] = lambda: None) -> None:
+        """Waits for the end of a query, and hears how far it is behind; an interruption stops the query.
+
+        Args:
+            query: What replicates.
+            check: Called every second, since an idle source gives no batch that could; what it raises stops the
+                query.
+        """
 
         def look() -> None:
             self.pulse.lags(_lag(query))
@@ -115,6 +121,11 @@ class Steering:
             while not query.awaitTermination(_LOOK_SECONDS):
                 look()
                 self._beat_when_idle()
+                try:
+                    check()
+                except BaseException:
+                    self.stop(query)
+                    raise
             look()
 
         beside(wait, lambda: self.stop(query))

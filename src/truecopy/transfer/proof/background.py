@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from truecopy.model.errors import TruecopyError
-from truecopy.transfer.proof.verifier import NotProven, Verifier
+from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.spark import explained
+from truecopy.transfer.proof.verifier import NotProven, Outcome, Verifier
 
 INTERVAL_SECONDS = 1.0
 
@@ -16,18 +17,20 @@ class Background:
     Begin it when the copy is complete: before that, rows are missing that are to come.
 
     Attributes:
-        failure: What the work came upon, once it did.
+        failure: What the work failed with, or what it found, once it did.
     """
 
     def __init__(self, verifier: Verifier, interval: float = INTERVAL_SECONDS) -> None:
         self._verifier = verifier
         self._interval = interval
         self._stop = threading.Event()
-        self.failure: TruecopyError | None = None
+        self.failure: TruecopyError | Outcome | None = None
         self._thread = threading.Thread(target=self._run, name=f"verify-{verifier.name}")
 
     def check(self) -> None:
-        """Raises what the work has come upon; to be called with every batch."""
+        """Raises what the work has come upon; to be called with every batch, and between them."""
+        if isinstance(self.failure, Outcome):
+            raise NotProven(self.failure)
         if self.failure is not None:
             raise self.failure
 
@@ -45,12 +48,18 @@ class Background:
         self.stop()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while self.failure is None and not self._stop.wait(self._interval):
             try:
-                outcome = self._verifier.work()
+                with explained():
+                    outcome = self._verifier.work()
             except TruecopyError as error:
                 self.failure = error
-                return
-            if outcome.found:
-                self.failure = NotProven(outcome)
-                return
+            except Exception as error:  # noqa: BLE001 - a run must not go on that nobody verifies any more
+                self.failure = _in_one_line(self._verifier.name, error)
+            else:
+                self.failure = outcome if outcome.found else None
+
+
+def _in_one_line(name: str, error: Exception) -> CannotFinish:
+    said = " ".join(str(error).split())
+    return CannotFinish(f"the {name} verifier cannot go on: {type(error).__name__}: {said[:300]}")

@@ -39,7 +39,7 @@ def open_verifiers(
 class Watch:
     """The verifiers of a run: they hear of every batch, and look at rows beside it.
 
-    What one of them has found fails the batch that comes next.
+    What one of them has found fails the batch that comes next, or the run between two (`check`).
     """
 
     def __init__(self, verifiers: Sequence[Verifier]) -> None:
@@ -57,8 +57,7 @@ class Watch:
         heard = observed(apply, self._verifiers)
 
         def apply_watched(changes: Packed, number: int) -> None:
-            for background in self._beside:
-                background.check()
+            self.check()
             heard(changes, number)
 
         return apply_watched
@@ -69,6 +68,10 @@ class Watch:
         with ExitStack() as stack:
             self._beside = [stack.enter_context(Background(one)) for one in self._verifiers]
             yield
+        self.check()
+
+    def check(self) -> None:
+        """Raises what was found beside the run, if anything was."""
         for background in self._beside:
             background.check()
 
