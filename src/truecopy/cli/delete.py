@@ -17,8 +17,8 @@ def delete(
     """Forget a task: its progress, its validation, and what streaming made on the source. Rows stay.
 
     It asks first, and prints what it removed: tables of its own in the target,
-    slots, publications and triggers on the source. A task of the same name
-    begins anew afterwards.
+    slots, publications and triggers on both sides, what verifiers kept. A task
+    of the same name begins anew afterwards.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The end of a task: its lines in the target, what streams made on the source, and its validation. Rows stay."""
+"""The end of a task: its lines in the target, what streams made on both sides, what verifiers keep. Rows stay."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from truecopy.stream.removal import remove
 from truecopy.transfer.continuous.beginning import stream_of
 from truecopy.transfer.continuous.standing import read_validation
 from truecopy.transfer.control import CONTROL, COUNTS, REPORT, Control
+from truecopy.transfer.cutover.back import back_name
 from truecopy.transfer.cutover.state import STEPS
 from truecopy.transfer.ledger import CHUNKS, PROGRESS, TASKS, Ledger
+from truecopy.transfer.proof.store import has_store, remove_store
+from truecopy.transfer.proof.target_log import remove_target_log
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import is_running
 
@@ -36,14 +39,33 @@ def delete_task(settings: Settings) -> list[str]:
     _require_still(settings)
     said = _stop_validation(settings)
     said += _forget_lines(settings)
-    if not said:
+    if not said and not has_store(settings.task):
         raise NoSuchTask(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
+    said += _forget_proof(settings.task, settings.target)
+    if has_store(back := back_name(settings.task)):
+        said += _forget_proof(back, settings.source)
     for request in (settings.request, stream_of(settings)):
         try:
             said += [line for line in remove(request) if line not in said]
         except TruecopyError as error:
             said.append(f"the source keeps what streaming made there: {error}")
     return said
+
+
+def _forget_proof(task: str, target: str) -> list[str]:
+    """What verifiers keep of one way: a slot would hold the target's log for ever, and a new task inherit the keys.
+
+    The store is what a second try is known by, and stays where the slot could not be removed.
+    """
+    endpoint = parse_endpoint(target)
+    try:
+        remove_target_log(endpoint, task)
+    except TruecopyError as error:
+        return [f"{endpoint} keeps what the target verifier made there: {error}"]
+    if not has_store(task):
+        return []
+    remove_store(task)
+    return [f"what the verifiers of {task} kept, and made on {endpoint}"]
 
 
 def _require_still(settings: Settings) -> None:

@@ -220,6 +220,11 @@ class ReverifyStore:
         with self._step() as connection:
             _write_note(connection, name, value)
 
+    def forget_notes(self, *names: str) -> None:
+        """All of them in one step."""
+        with self._step() as connection:
+            connection.executemany("DELETE FROM note WHERE name = ?", [(name,) for name in names])
+
     def reached(self) -> list[str]:
         """Up to where the changes of each shard were counted."""
         with self._lock:
@@ -266,6 +271,18 @@ def copy_store(task: str, identity: str, path: Path) -> ReverifyStore:
         ):
             one.backup(other)
     return ReverifyStore(path, identity)
+
+
+def has_store(task: str) -> bool:
+    """Whether verifiers of a task keep something here."""
+    return _path(task).exists()
+
+
+def remove_store(task: str) -> None:
+    """Removes the store of a task that stands still."""
+    path = _path(task)
+    for suffix in ("-wal", "-shm", ""):  # the file at last: a crash before leaves it to be removed
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _path(task: str) -> Path:

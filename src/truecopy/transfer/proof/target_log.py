@@ -37,8 +37,16 @@ from truecopy.transfer.proof.store import ReverifyStore
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
 BYTES_PER_STEP = 64 << 20
-_MARK, _CHANGES = "target/mark", "target/changes"
+_MARK, _CHANGES, _SHAPES = "target/mark", "target/changes", "target/shapes"
 _WAIT_SECONDS = 0.2
+
+
+def remove_target_log(endpoint: Endpoint, task: str) -> bool:
+    """Removes what the verifier of a task made on the target's server; False where it makes nothing."""
+    with pool.lease(endpoint) as session:
+        if not isinstance(session, KeepsAnnotations):
+            return False
+    return remove_from(endpoint, _wanted(task))
 
 
 class TargetVerifier:
@@ -52,13 +60,7 @@ class TargetVerifier:
         self._endpoint = endpoint
         self._plans = {str(plan.target.tables[0]): plan for plan in scene.plans.values()}
         self._names = {name.lower(): name for name in self._plans}
-        self._wanted = Wanted(
-            shard="target",
-            tables=tuple(self._plans),
-            keys_only=True,
-            # Our writes run without the target's foreign keys, and a rogue one is told of itself.
-            settings={"slot": _slot(scene.task), "cascades": "target", "partitions": "ignore"},
-        )
+        self._wanted = _wanted(scene.task, tuple(self._plans))
         self._log: ChangeLog | None = None
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm] = {}
@@ -71,7 +73,11 @@ class TargetVerifier:
     # The contract
 
     def start(self, *, resumed: bool) -> None:  # noqa: ARG002 - the store tells where to go on
-        """From here on every write to the task's tables must be annotated."""
+        """From here on every write to the task's tables must be annotated.
+
+        What an earlier verifier left on the server when it was done is removed first: a slot that is older than
+        the mark would hand out writes that are not ours to judge.
+        """
         with pool.lease(self._endpoint) as session:
             if not isinstance(session, KeepsAnnotations):
                 raise UsageError(
@@ -79,6 +85,8 @@ class TargetVerifier:
                 )
             if gaps := session.annotation_gaps():
                 raise CannotFinish("; ".join(gaps))
+        if not self.has_begun:
+            remove_from(self._endpoint, self._wanted)
         self._log = open_log(self._endpoint, self._wanted)
         if lines := self._log.missing():
             raise CannotFinish("; ".join(lines))
@@ -100,9 +108,14 @@ class TargetVerifier:
         return self.work()
 
     def finish(self) -> Outcome:
-        """Reads everything up to our last write, and stops: writers may be let in afterwards."""
+        """Reads everything up to our last write, and stops: writers may be let in afterwards.
+
+        The mark goes before the slot. Whoever starts after a crash between the two begins anew, as after both;
+        the other way round a mark without its slot would keep every later run from starting.
+        """
         outcome = self.drain(self.end())
         self.close()
+        self._store.forget_notes(_MARK, _CHANGES, _SHAPES)
         remove_from(self._endpoint, self._wanted)
         return outcome
 
@@ -246,10 +259,10 @@ class TargetVerifier:
     def expect_shapes(self) -> None:
         """Takes the definitions of the tables as they are: to be called after DDL of our own."""
         if not isinstance(self._opened, KeepsStatements):
-            self._store.write_note("target/shapes", json.dumps(self._shapes()))
+            self._store.write_note(_SHAPES, json.dumps(self._shapes()))
 
     def _reshaped(self) -> list[Mismatch]:
-        expected = self._store.note("target/shapes")
+        expected = self._store.note(_SHAPES)
         if expected is None:
             return []
         known, now = json.loads(expected), self._shapes()
@@ -299,6 +312,16 @@ def _rogue(
 
 def _marked(annotation: str | None) -> str:
     return f"annotated {annotation!r}" if annotation else "without an annotation"
+
+
+def _wanted(task: str, tables: tuple[str, ...] = ()) -> Wanted:
+    return Wanted(
+        shard="target",
+        tables=tables,
+        keys_only=True,
+        # Our writes run without the target's foreign keys, and a rogue one is told of itself.
+        settings={"slot": _slot(task), "cascades": "target", "partitions": "ignore"},
+    )
 
 
 def _slot(task: str) -> str:

@@ -1,0 +1,78 @@
+"""What the target verifier keeps between runs, and when it goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Database
+from tests.transfer.proving import Proving
+from truecopy.engines.loading import comment
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import CannotFinish
+from truecopy.transfer.deletion import NoSuchTask, delete_task
+from truecopy.transfer.proof import target_log
+from truecopy.transfer.proof.store import has_store
+from truecopy.transfer.proof.target_log import TargetVerifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROGUE = "UPDATE items SET price = 0 WHERE id = 5"
+
+
+@pytest.fixture(params=("second_mariadb_db", "postgres_db"))
+def standing(spark: SparkSession, mariadb_db: Database, request: pytest.FixtureRequest) -> Proving:
+    """A task that does not run: both sides are there, and somebody else writes."""
+    target: Database = request.getfixturevalue(request.param)
+    for side in (mariadb_db, target):
+        side.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20), price INT)")
+        side.executemany("INSERT INTO items VALUES (%s, %s, %s)", [(n, "a", n) for n in range(9)])
+    return Proving(spark, mariadb_db, target, request.node.name)
+
+
+def started(proving: Proving) -> TargetVerifier:
+    endpoint = parse_endpoint(proving.target.url)
+    verifier = TargetVerifier(proving.scene(), proving.store(), endpoint)
+    verifier.start(resumed=False)
+    return verifier
+
+
+def test_one_that_finished_begins_anew(standing: Proving) -> None:
+    """After a rehearsal, or when writers were on the target and went back."""
+    started(standing).finish()
+    standing.target.execute(ROGUE)
+    again = started(standing)
+    assert again.work().found == 0, "nobody watched then, and writers may have been let in"
+    standing.target.execute("UPDATE items SET price = 0 WHERE id = 6")
+    assert [one.key for one in again.finish().mismatches] == [("6",)]
+
+
+def test_one_that_was_killed_as_it_finished_begins_anew(
+    standing: Proving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise CannotFinish("killed")
+
+    verifier = started(standing)
+    with monkeypatch.context() as patch:
+        patch.setattr(target_log, "remove_from", die)
+        with pytest.raises(CannotFinish, match="killed"):
+            verifier.finish()
+    standing.target.execute(ROGUE)
+    again = started(standing)
+    assert again.work().found == 0
+    standing.target.execute(f"{comment('app')}UPDATE items SET price = 0 WHERE id = 6")
+    assert again.finish().found == 1
+
+
+def test_a_task_that_is_deleted_leaves_nothing(standing: Proving) -> None:
+    started(standing).close()
+    said = "\n".join(delete_task(standing.settings))
+    assert f"what the verifiers of {standing.settings.task} kept" in said
+    assert not has_store(standing.settings.task)
+    if standing.target.server.scheme == "postgresql":
+        assert standing.target.execute("SELECT slot_name FROM pg_replication_slots") == []
+    with pytest.raises(NoSuchTask):
+        delete_task(standing.settings)
