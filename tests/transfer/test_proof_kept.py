@@ -15,6 +15,7 @@ from truecopy.transfer.deletion import NoSuchTask, delete_task
 from truecopy.transfer.proof import target_log
 from truecopy.transfer.proof.store import has_store
 from truecopy.transfer.proof.target_log import TargetVerifier
+from truecopy.transfer.proof.verifier import NotProven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,3 +77,34 @@ def test_a_task_that_is_deleted_leaves_nothing(standing: Proving) -> None:
         assert standing.target.execute("SELECT slot_name FROM pg_replication_slots") == []
     with pytest.raises(NoSuchTask):
         delete_task(standing.settings)
+
+
+DAMAGE = {"a row": ROGUE, "a table": "ALTER TABLE items ADD extra INT"}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_finding_is_kept_until_a_run_has_failed_of_it(standing: Proving, damage: str) -> None:
+    """One that came upon it and was ended before its next batch has told nobody."""
+    first = started(standing)
+    standing.target.execute(DAMAGE[damage])
+    unheard = first.work()
+    assert unheard.found == 1
+    first.close()
+    second = started(standing)
+    heard = second.work()
+    assert (heard.found, heard.mismatches) == (1, unheard.mismatches)
+    with pytest.raises(NotProven, match="by somebody else"):
+        raise NotProven(heard)
+    second.close()
+    third = started(standing)
+    assert third.work().found == 0, "whoever starts it again has seen it"
+    third.finish()
+
+
+def test_what_is_found_at_the_very_end_is_kept_as_well(standing: Proving) -> None:
+    first = started(standing)
+    standing.target.execute(ROGUE)
+    assert first.finish().found == 1
+    first.close()
+    again = started(standing)
+    assert again.finish().found == 1

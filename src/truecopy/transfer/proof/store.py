@@ -238,11 +238,20 @@ class ReverifyStore:
         known = self.note(f"{REACHED}{shard}")
         return known is not None and contains(parse_position(known), parse_position(position))
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is read and written in the block is one step."""
+        with self._step():
+            yield
+
     # Inside
 
     @contextmanager
     def _step(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._connection.in_transaction:  # of `together`, by this thread
+                yield self._connection
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection

@@ -31,6 +31,7 @@ from truecopy.stream.log import ChangeLog, KeepsStatements, Mark, Wanted, open_l
 from truecopy.stream.offset import clip, has_reached
 from truecopy.stream.removal import remove_from
 from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.proof.kept import Kept
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
 from truecopy.transfer.proof.mapped import is_looked_up
 from truecopy.transfer.proof.store import ReverifyStore
@@ -62,6 +63,8 @@ class TargetVerifier:
         self._names = {name.lower(): name for name in self._plans}
         self._wanted = _wanted(scene.task, tuple(self._plans))
         self._log: ChangeLog | None = None
+        self._kept = Kept(store)
+        self._handed_out, self._is_raised = 0, False
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm] = {}
 
@@ -120,6 +123,10 @@ class TargetVerifier:
         return outcome
 
     def close(self) -> None:
+        """What a run has failed of by now is told of; what it has not is kept for the next one."""
+        if self._is_raised:
+            self._kept.forget()
+            self._handed_out, self._is_raised = 0, False
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -131,26 +138,36 @@ class TargetVerifier:
     def drain(self, end: Mark) -> Outcome:
         """Reads up to a boundary of the target's log, and not beyond it."""
         began = time.monotonic()
-        mark, found, count = self._mark, list[Mismatch](), 0
+        mark = self._mark
         while not has_reached(mark, end):
             moved = self._opened.advance(mark, BYTES_PER_STEP, _WAIT_SECONDS)
-            if moved == mark:
-                continue
-            after = clip(mark, moved, end)
-            some, number = self._read(mark, after)
-            found, count = (found + some)[:SHOWN], count + number
-            mark = after
-        some = self._reshaped()
+            if moved != mark:
+                after = clip(mark, moved, end)
+                self._read(mark, after)
+                mark = after
+        self._compare_shapes()
+        found, count = self._hand_out()
         changes = int(self._store.note(_CHANGES) or 0)
         return Outcome(
             self.name,
             tables=len(self._plans),
             rows=changes,
-            found=count + len(some),
-            mismatches=tuple((found + some)[:SHOWN]),
+            found=count,
+            mismatches=tuple(found),
             seconds=time.monotonic() - began,
             reason="" if changes else "the target's log shows no write to the task's tables",
+            raised=self._note_raised,
         )
+
+    def _hand_out(self) -> tuple[list[Mismatch], int]:
+        """What is kept and was not handed out yet, by this verifier: each write is told of once."""
+        named, count = self._kept.read()
+        fresh = count - self._handed_out
+        self._handed_out = count
+        return named[-fresh:][:SHOWN] if fresh else [], fresh
+
+    def _note_raised(self) -> None:
+        self._is_raised = True
 
     # Reading
 
@@ -163,8 +180,8 @@ class TargetVerifier:
     def _mark(self) -> Mark:
         return Mark(**json.loads(self._store.note(_MARK) or "{}"))
 
-    def _read(self, start: Mark, end: Mark) -> tuple[list[Mismatch], int]:
-        """The rogue writes of a range; its keys, and that it was read, are noted in one step."""
+    def _read(self, start: Mark, end: Mark) -> None:
+        """Notes the rogue writes of a range, its keys, and that it was read, in one step."""
         log = self._opened
         rogue = self._rogue_statements(log, start, end)
         count, changes = len(rogue), 0
@@ -181,9 +198,10 @@ class TargetVerifier:
             _MARK: json.dumps(end.plain()),
             _CHANGES: str(int(self._store.note(_CHANGES) or 0) + changes),
         }
-        self._store.add({table: pa.concat_arrays(some) for table, some in keys.items()}, notes)
+        with self._store.together():
+            self._store.add({table: pa.concat_arrays(some) for table, some in keys.items()}, notes)
+            self._kept.add(rogue[:SHOWN], count)
         log.release(end)
-        return rogue, count
 
     def _rogue_rows(self, batch: pa.RecordBatch, keeps_statements: bool) -> pa.RecordBatch:
         ours = pc.fill_null(pc.equal(batch.column("annotation"), self._scene.annotation), False)
@@ -261,12 +279,13 @@ class TargetVerifier:
         if not isinstance(self._opened, KeepsStatements):
             self._store.write_note(_SHAPES, json.dumps(self._shapes()))
 
-    def _reshaped(self) -> list[Mismatch]:
+    def _compare_shapes(self) -> None:
+        """Notes tables that somebody altered, and from then on expects them as they are: it is told of once."""
         expected = self._store.note(_SHAPES)
         if expected is None:
-            return []
+            return
         known, now = json.loads(expected), self._shapes()
-        return [
+        found = [
             _rogue(
                 name,
                 f"{'is gone from' if now[name] is None else 'was altered on'} the target by somebody else",
@@ -274,6 +293,10 @@ class TargetVerifier:
             for name in known.keys() & now.keys()
             if known[name] != now[name]
         ]
+        if found:
+            with self._store.together():
+                self._kept.add(found[:SHOWN], len(found))
+                self._store.write_note(_SHAPES, json.dumps(known | now))
 
     def _shapes(self) -> dict[str, str | None]:
         with pool.lease(self._endpoint) as session:

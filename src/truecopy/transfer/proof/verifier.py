@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -63,6 +63,7 @@ class Outcome:
         found: How many mismatches there are; `mismatches` names the first of them.
         waiting: Rows that have still to be looked at.
         reason: Why it is no proof, where nothing or not everything was compared.
+        raised: Called when somebody fails of it: the verifier need not keep it any longer.
     """
 
     verifier: str
@@ -73,6 +74,7 @@ class Outcome:
     waiting: int = 0
     seconds: float = 0.0
     reason: str = ""
+    raised: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -97,6 +99,7 @@ class NotProven(CannotFinish):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(outcome))
         self.outcome = outcome
+        outcome.raised()
 
 
 HasApplied = Callable[[Endpoint, str], bool]
