@@ -87,7 +87,7 @@ class Proving:
         )
 
     def store(self) -> ReverifyStore:
-        return open_store(self.settings.task, self.target.url)
+        return open_store(self.settings.task, parse_endpoint(self.target.url).identity)
 
     def has_applied(self, _: Endpoint, position: str) -> bool:
         return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.transfer.deletion import NoSuchTask, delete_task
 from truecopy.transfer.proof import target_log
+from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.proof.store import has_store
 from truecopy.transfer.proof.target_log import TargetVerifier
 from truecopy.transfer.proof.verifier import NotProven
@@ -25,12 +27,16 @@ ROGUE = "UPDATE items SET price = 0 WHERE id = 5"
 
 @pytest.fixture(params=("second_mariadb_db", "postgres_db"))
 def standing(spark: SparkSession, mariadb_db: Database, request: pytest.FixtureRequest) -> Proving:
-    """A task that does not run: both sides are there, and somebody else writes."""
     target: Database = request.getfixturevalue(request.param)
+    return stand(spark, mariadb_db, target, request.node.name)
+
+
+def stand(spark: SparkSession, mariadb_db: Database, target: Database, task: str) -> Proving:
+    """A task that does not run: both sides are there, and somebody else writes."""
     for side in (mariadb_db, target):
         side.execute("CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20), price INT)")
         side.executemany("INSERT INTO items VALUES (%s, %s, %s)", [(n, "a", n) for n in range(9)])
-    return Proving(spark, mariadb_db, target, request.node.name)
+    return Proving(spark, mariadb_db, target, task)
 
 
 def started(proving: Proving) -> TargetVerifier:
@@ -108,3 +114,38 @@ def test_what_is_found_at_the_very_end_is_kept_as_well(standing: Proving) -> Non
     first.close()
     again = started(standing)
     assert again.finish().found == 1
+
+
+def alter(proving: Proving, statement: str, *, dies: bool = False) -> None:
+    """As a run does it."""
+    endpoint = parse_endpoint(proving.target.url)
+    (table,) = (plan.target.tables[0] for plan in proving.plans().values())
+    with suppress(CannotFinish), altering(proving.settings.task, endpoint, [table]):
+        proving.target.execute(statement)
+        if dies:
+            raise CannotFinish("killed")
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["done", "killed"])
+def test_our_own_ddl_is_expected(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database, dies: bool
+) -> None:
+    standing = stand(spark, mariadb_db, postgres_db, f"own ddl {dies}")
+    first = started(standing)
+    alter(standing, "ALTER TABLE items ADD more INT", dies=dies)
+    assert first.work().found == 0
+    first.close()
+    again = started(standing)
+    assert again.work().found == 0
+    postgres_db.execute("ALTER TABLE items ADD rogue INT")
+    assert again.finish().found == 1
+
+
+def test_our_own_ddl_hides_nobody_elses(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database
+) -> None:
+    standing = stand(spark, mariadb_db, postgres_db, "rogue before own ddl")
+    verifier = started(standing)
+    postgres_db.execute("CREATE INDEX rogue ON items (name)")
+    alter(standing, "ALTER TABLE items ADD more INT")
+    assert "was altered on the target by somebody else" in str(verifier.finish())

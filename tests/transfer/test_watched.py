@@ -5,13 +5,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.servers import Database
+from tests.transfer.cutting import HOW, cut_over
 from tests.transfer.load import fill, writing
 from truecopy.model.errors import CannotFinish
+from truecopy.transfer.deletion import delete_task
 from truecopy.transfer.ledger import REPLICATE
 from truecopy.transfer.progress import Progress
 from truecopy.transfer.proof.background import Background
@@ -25,9 +29,23 @@ if TYPE_CHECKING:
 
 
 def watched(source: Database, target: Database, listener: Listener | None = None) -> Transfer:
+    return Transfer(watched_settings(source, target), listener)
+
+
+def watched_settings(source: Database, target: Database) -> Settings:
     verify = ("inline", "target")
-    settings = Settings("watched", source.url, target.url, chunk_rows=500, verify=verify)
-    return Transfer(settings, listener)
+    return Settings("watched", source.url, target.url, chunk_rows=500, verify=verify)
+
+
+@pytest.fixture
+def onto_postgres(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database
+) -> Iterator[Database]:
+    """A target whose log does not keep statements, and which a task has copied to."""
+    fill(mariadb_db, 200)
+    watched(mariadb_db, postgres_db).run(until_caught_up=True)
+    yield postgres_db
+    delete_task(watched_settings(mariadb_db, postgres_db))  # with its slot
 
 
 class Lasting:
@@ -43,11 +61,14 @@ class Lasting:
     def await_replication(self) -> None:
         assert self._replicates.wait(60), self.failures
 
+    def stop(self) -> None:
+        self._transfer.stop()
+        self._thread.join(60)
+
     def await_failure(self, seconds: float) -> str:
         self._thread.join(seconds)
         lasts = self._thread.is_alive()
-        self._transfer.stop()
-        self._thread.join(60)
+        self.stop()
         assert not lasts, "it went on"
         return str(self.failures[0])
 
@@ -153,3 +174,44 @@ def test_a_verifier_that_breaks_ends_a_run_of_an_idle_source(
     run.await_replication()
     monkeypatch.setattr(InlineVerifier, "work", Broken(sqlite3.OperationalError("full")).work)
     assert "inline verifier cannot go on: OperationalError: full" in run.await_failure(15)
+
+
+@pytest.mark.long
+def test_a_table_that_was_altered_while_the_task_stood_fails_the_next_run(
+    mariadb_db: Database, onto_postgres: Database
+) -> None:
+    onto_postgres.execute("CREATE INDEX rogue ON items (name)")
+    with pytest.raises(NotProven, match="items was altered on the target by somebody else"):
+        watched(mariadb_db, onto_postgres).run(until_caught_up=True)
+    watched(mariadb_db, onto_postgres).run(until_caught_up=True)
+
+
+@pytest.mark.long
+def test_columns_that_we_add_are_no_rogue_ddl(
+    mariadb_db: Database, onto_postgres: Database
+) -> None:
+    mariadb_db.execute("ALTER TABLE items ADD COLUMN stood INT")
+    run = Lasting(mariadb_db, onto_postgres)
+    run.await_replication()
+    mariadb_db.execute("ALTER TABLE items ADD COLUMN ran INT")
+    mariadb_db.execute("UPDATE items SET stood = 1, ran = 1 WHERE id = 7")
+    deadline = time.monotonic() + 60
+    asked = "SELECT to_jsonb(items) ->> 'ran' FROM items WHERE id = 7"
+    while onto_postgres.execute(asked) != [("1",)] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(5)  # for some looks at the definitions
+    run.stop()
+    assert not run.failures
+    assert onto_postgres.execute("SELECT stood, ran FROM items WHERE id = 7") == [(1, 1)]
+
+
+@pytest.mark.long
+def test_a_run_goes_on_after_a_rehearsal(mariadb_db: Database, onto_postgres: Database) -> None:
+    how = replace(HOW, verify=("inline", "target"))
+    settings = watched_settings(mariadb_db, onto_postgres)
+    assert cut_over(settings, how, rehearse=True).state == "rehearsed"
+    mariadb_db.execute("UPDATE items SET name = 'after' WHERE id = 7")
+    watched(mariadb_db, onto_postgres).run(until_caught_up=True)
+    onto_postgres.execute("UPDATE items SET name = 'rogue' WHERE id = 8")
+    with pytest.raises(NotProven, match="id=8"):
+        watched(mariadb_db, onto_postgres).run(until_caught_up=True)

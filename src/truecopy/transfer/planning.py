@@ -36,6 +36,7 @@ from truecopy.transfer.plan import (
     tied,
 )
 from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
+from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.ties import are_wanted, find_ties, require_possible
 from truecopy.transfer.widening import widen
@@ -166,7 +167,8 @@ class Planning:
         if found is not None:
             onto = introspects.describe(found)
             if added := self._widened(target, mapping, table, onto):
-                run_all(target, added, self._settings.annotation)
+                with altering(self._settings.task, self._target, [found]):
+                    run_all(target, added, self._settings.annotation)
                 onto = introspects.describe(found)
             return onto
         if not isinstance(target, Creates):

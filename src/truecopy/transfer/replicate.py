@@ -43,6 +43,7 @@ from truecopy.transfer.plan import (
     plan_table,
     tied,
 )
+from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
 from truecopy.transfer.ties import tied_plans
 from truecopy.transfer.widening import lost_columns, new_columns, refuse_lost, widen
@@ -358,10 +359,11 @@ class Replication:
             onto = cast(Any, target).describe(arrived.name)
             refuse_lost(target, mapping, onto, lost_columns(mapping, plan.source.columns, now))
             added = widen(target, mapping, now, onto, self._settings.ddl)
-            run_all(target, added, self._settings.annotation)
+            if not added:
+                return plan
+            with altering(self._settings.task, self._target, [onto.name]):
+                run_all(target, added, self._settings.annotation)
             onto = cast(Any, target).describe(arrived.name)
-        if not added:
-            return plan
         table = as_table(definition, plan.mapping.source)
         fitting = tied(plan_table(mapping, self._source, table, self._target, onto), plan.tie)
         if leg := self._settings.leg:

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -41,6 +41,7 @@ from truecopy.transfer.planning import Planning
 from truecopy.transfer.progress import Progress
 from truecopy.transfer.proof.chosen import Watch, open_verifiers
 from truecopy.transfer.proof.observed import AppliedByQuery
+from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.verifier import Scene
 from truecopy.transfer.replicate import Replication
@@ -136,7 +137,8 @@ class Transfer:
                     with telemetry.span(REPLAY, task=self._settings.task):
                         self._replicate(spark, replication, steering, watch, once=True)
                         self._finish_tables(source, plans, line)
-                    watch.expect_shapes()
+                    if self._settings.leg is not None:
+                        watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
                     replication.replaying = False
                     steering.enter(REPLICATE)
                     if until_caught_up:
@@ -298,7 +300,7 @@ class Transfer:
     def _tie_tables(self, source: Session, plans: Mapping[str, TablePlan]) -> None:
         """Foreign keys that have to act, before the first change by which they do."""
         if tied_plans(plans):
-            with pool.lease(self._target) as target:
+            with self._altering(plans), pool.lease(self._target) as target:
                 tie_tables(cast(Introspects, source), target, plans, self._settings.annotation)
 
     def _finish_tables(
@@ -311,8 +313,14 @@ class Transfer:
             if found is None or found.phase != REPLAY:
                 return
             if isinstance(target, Creates) and self._makes_indexes:
-                make_indexes(cast(Introspects, source), target, plans, self._settings.annotation)
+                with self._altering(plans):
+                    here = cast(Introspects, source)
+                    make_indexes(here, target, plans, self._settings.annotation)
             ledger.enter(REPLICATE, line.epoch)
+
+    def _altering(self, plans: Mapping[str, TablePlan]) -> AbstractContextManager[None]:
+        tables = [plan.target.tables[0] for plan in plans.values()]
+        return altering(self._settings.task, self._target, tables)
 
     @property
     def _makes_indexes(self) -> bool:

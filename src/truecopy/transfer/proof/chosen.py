@@ -91,7 +91,7 @@ class Watch:
                 left = outcome.waiting
 
     def expect_shapes(self) -> None:
-        """The target's tables are as we have just made them."""
+        """The target's tables are taken as they are."""
         for verifier in self._verifiers:
             if isinstance(verifier, TargetVerifier):
                 verifier.expect_shapes()

@@ -14,19 +14,16 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.engines import pool
-from truecopy.engines.protocols import Introspects, KeepsAnnotations
+from truecopy.engines.protocols import KeepsAnnotations
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.change import TRUNCATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.table import Table, TableName
 from truecopy.stream.log import ChangeLog, KeepsStatements, Mark, Wanted, open_log
 from truecopy.stream.offset import clip, has_reached
 from truecopy.stream.removal import remove_from
@@ -34,11 +31,12 @@ from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.kept import Kept
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
 from truecopy.transfer.proof.mapped import is_looked_up
+from truecopy.transfer.proof.shapes import ALTERING, SHAPES, Shapes
 from truecopy.transfer.proof.store import ReverifyStore
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
 BYTES_PER_STEP = 64 << 20
-_MARK, _CHANGES, _SHAPES = "target/mark", "target/changes", "target/shapes"
+_MARK, _CHANGES = "target/mark", "target/changes"
 _WAIT_SECONDS = 0.2
 
 
@@ -64,6 +62,8 @@ class TargetVerifier:
         self._wanted = _wanted(scene.task, tuple(self._plans))
         self._log: ChangeLog | None = None
         self._kept = Kept(store)
+        tables = [plan.target.tables[0] for plan in self._plans.values()]
+        self._shapes = Shapes(store, endpoint, tables)
         self._handed_out, self._is_raised = 0, False
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm] = {}
@@ -93,9 +93,11 @@ class TargetVerifier:
         self._log = open_log(self._endpoint, self._wanted)
         if lines := self._log.missing():
             raise CannotFinish("; ".join(lines))
-        if not self.has_begun:
-            self._store.write_note(_MARK, json.dumps(self._log.current().plain()))
+        if self.has_begun:
+            self._shapes.settle()
+        else:
             self.expect_shapes()
+            self._store.write_note(_MARK, json.dumps(self._log.current().plain()))
 
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
         """The source's changes show in the target's log once they are applied."""
@@ -118,7 +120,7 @@ class TargetVerifier:
         """
         outcome = self.drain(self.end())
         self.close()
-        self._store.forget_notes(_MARK, _CHANGES, _SHAPES)
+        self._store.forget_notes(_MARK, _CHANGES, SHAPES, ALTERING)
         remove_from(self._endpoint, self._wanted)
         return outcome
 
@@ -145,7 +147,7 @@ class TargetVerifier:
                 after = clip(mark, moved, end)
                 self._read(mark, after)
                 mark = after
-        self._compare_shapes()
+        self._shapes.compare()
         found, count = self._hand_out()
         changes = int(self._store.note(_CHANGES) or 0)
         return Outcome(
@@ -272,41 +274,10 @@ class TargetVerifier:
     def _plan(self, table: str) -> TablePlan:
         return self._plans[self._names[table.lower()]]
 
-    # Definitions, where the log does not keep statements
-
     def expect_shapes(self) -> None:
-        """Takes the definitions of the tables as they are: to be called after DDL of our own."""
+        """Takes the definitions of the tables as they are, where the log does not keep statements."""
         if not isinstance(self._opened, KeepsStatements):
-            self._store.write_note(_SHAPES, json.dumps(self._shapes()))
-
-    def _compare_shapes(self) -> None:
-        """Notes tables that somebody altered, and from then on expects them as they are: it is told of once."""
-        expected = self._store.note(_SHAPES)
-        if expected is None:
-            return
-        known, now = json.loads(expected), self._shapes()
-        found = [
-            _rogue(
-                name,
-                f"{'is gone from' if now[name] is None else 'was altered on'} the target by somebody else",
-            )
-            for name in known.keys() & now.keys()
-            if known[name] != now[name]
-        ]
-        if found:
-            with self._store.together():
-                self._kept.add(found[:SHOWN], len(found))
-                self._store.write_note(_SHAPES, json.dumps(known | now))
-
-    def _shapes(self) -> dict[str, str | None]:
-        with pool.lease(self._endpoint) as session:
-            introspects = cast(Introspects, session)
-            return {
-                name: _shape(introspects.describe(plan.target.tables[0]))
-                if _exists(introspects, plan.target.tables[0])
-                else None
-                for name, plan in self._plans.items()
-            }
+            self._shapes.expect()
 
 
 _DONE = {
@@ -315,16 +286,6 @@ _DONE = {
     "delete": "was deleted",
     TRUNCATE: "was emptied",
 }
-
-
-def _exists(session: Introspects, name: TableName) -> bool:
-    return name in session.tables()
-
-
-def _shape(table: Table) -> str:
-    """What DDL changes, and writing rows does not."""
-    plain = replace(table, rows=0, row_bytes=0, next_number=None)
-    return hashlib.sha256(repr(plain).encode()).hexdigest()
 
 
 def _rogue(
