@@ -78,6 +78,13 @@ def test_no_secret_is_taken_or_told(ask: Caller, tmp_path: Path) -> None:
     assert "a password in the file" in refused.text
     spark = shop(tmp_path) + "spark: {settings: {spark.hadoop.fs.s3a.secret.key: hunter2}}\n"
     assert ask("POST", "/api/tasks", {"file": spark}).status == 400
+    for more in (
+        "transformers: {orders: {mask: {total: {key: hunter2}}}}\n",
+        "throttle: {replicas: [{url: 'mariadb://root@127.0.0.1/x', password: hunter2}]}\n",
+    ):
+        refused = ask("POST", "/api/tasks", {"file": shop(tmp_path) + more})
+        assert refused.status == 400, refused.text
+        assert "hunter2" not in refused.text
     hooked = shop(tmp_path) + "webhook: http://127.0.0.1:9/hunter2\n"
     made = ask("POST", "/api/tasks", {"file": hooked})
     assert made.status == 201

@@ -114,7 +114,8 @@ def _secrets_in(task: Task) -> Iterator[str]:
                 if any(_holds_secret(server.reference) for server in one.servers):
                     yield f"{name}.shards.{shard}: a password in the file: {remedy}"
     for replica in task.throttle.replicas:
-        if _holds_secret(replica.url.reference):
+        written = replica.password is not None and not _is_reference(replica.password)
+        if written or _holds_secret(replica.url.reference):
             yield f"throttle.replicas: a password in the file: {remedy}"
     for section, settings in (("spark", task.spark.settings), ("stream", task.stream.settings)):
         for name, value in settings.items():
@@ -122,6 +123,10 @@ def _secrets_in(task: Task) -> Iterator[str]:
                 yield f"{section}.settings.{name}: a secret in the file: set it where the server runs"
     if task.mask_key is not None and not _is_reference(task.mask_key):
         yield f"mask-key: a secret in the file: {remedy}"
+    for table, rules in task.transformers.items():
+        for column, rule in rules.mask.items():
+            if rule.key is not None and not _is_reference(rule.key):
+                yield f"transformers.{table}.mask.{column}.key: a secret in the file: {remedy}"
 
 
 def _is_secret_inside(document: object, name: object = "") -> bool:

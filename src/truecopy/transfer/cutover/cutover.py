@@ -482,9 +482,8 @@ class Cutover:
 
     def _undo(self, left: Step) -> None:
         facts = Facts.parse(left.detail)
-        if (
-            left.name == state.SWITCHING
-        ):  # ended once more, it must not be finished with writers let in
+        if left.name == state.SWITCHING:
+            # Ended once more, it must not be finished with writers let in.
             self._steps.enter(state.TURNED, self._line.epoch, left.detail)
         self._writers = self._writers_of(self._here, facts.way)
         self._release(self._writers, facts.before)
