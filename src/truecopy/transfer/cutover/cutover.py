@@ -275,6 +275,7 @@ class Cutover:
     def _evidence(self, proof: Proof, final: Offset, began_at: float) -> Evidence:
         with pool.lease(self._target) as target:
             onto = cast(Introspects, target).position()
+            copied = Ledger(cast(Any, target), self._settings.task).copied()
         return Evidence(
             self._settings.task,
             self._source,
@@ -286,6 +287,7 @@ class Cutover:
             self._writers.way,
             began_at,
             self._downtime.seconds,
+            {name: one.rows for name, one in copied.items()},
         )
 
     def _turn(self) -> None:

@@ -17,8 +17,8 @@ from truecopy.verify.options import Options
 from truecopy.verify.report import EQUAL, Report, TableReport
 
 _NOT_WHOLE = (
-    "its chunks were compared, and the rows that changed since again; no digest of the whole was taken while writers"
-    " were locked out"
+    "its rows were compared as they were copied, and those that changed since again; no digest of the whole was taken"
+    " while writers were locked out"
 )
 
 
@@ -30,6 +30,7 @@ class Evidence:
         final: The source's position after which no table of the task changed.
         onto: Where the target's log stood then.
         way: How writers were held off.
+        copied: Of each table: the rows that were compared as they were copied.
     """
 
     task: str
@@ -42,6 +43,7 @@ class Evidence:
     way: str
     began_at: float
     seconds: float
+    copied: Mapping[str, int]
 
     def issue(self) -> str:
         """Writes the certificate, as JSON and as a page; gives the path of the former."""
@@ -82,7 +84,7 @@ class Evidence:
             str(target.tables[0]),
             EQUAL,
             reason=None if digests else _NOT_WHOLE,
-            rows_compared=digests[0].count if digests else plan.comparison.rows,
+            rows_compared=digests[0].count if digests else self.copied.get(plan.source_name, 0),
             rows_source=digests[0].count if digests else 0,
             rows_target=digests[1].count if digests else 0,
             digests=digests or (Digest(), Digest()),
