@@ -108,6 +108,7 @@ class World:
         recheck: bool = False,
         released: Mapping[str, int] | None = None,
         emptied: bool = False,
+        marks: bool = True,
     ) -> None:
         """Checks the changes up to a position, which must be applied; a crash comes before anything is stored.
 
@@ -117,6 +118,7 @@ class World:
             recheck: All errors are looked at.
             released: Keys that are let go of, and the position at which that was said.
             emptied: The table was emptied before all of these changes.
+            marks: Errors may be told by now.
         """
         assert until <= self.applied
         changes = self._changes(self.read, until)
@@ -127,6 +129,7 @@ class World:
             DELAY,
             3600 * SECOND,
             {SHARD: str(until)},
+            marks,
             asked=asked,
             released={
                 name_of(SHARD, TABLE, [key]): {SHARD: str(at)}

@@ -103,6 +103,21 @@ def test_the_clock_survives_a_new_change_and_a_restart() -> None:
     assert world.errors["k"].first_failed_at == world.looks["k"][0][0]
 
 
+def test_no_error_is_told_before_it_has_caught_up() -> None:
+    world = World()
+    world.write("k", "v")
+    world.replicate(1)
+    world.corrupt("k", "bad")
+    for _ in range(9):
+        world.now += INTERVAL
+        world.round(world.applied, marks=False)
+    assert not world.errors
+    assert world.entries.num_rows == 1
+    world.now += INTERVAL
+    world.round(world.applied)
+    assert world.errors["k"].first_failed_at == world.looks["k"][0][0]
+
+
 def test_an_error_that_is_repaired_resolves_itself() -> None:
     world = World()
     world.write("k", "v")

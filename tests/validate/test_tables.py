@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -183,8 +184,20 @@ def test_a_task_that_only_copies_is_refused(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("most", "named"),
+    [
+        ({"max_pending_rows": 100}, "max-pending-rows"),
+        ({"max_pending_bytes": 1000}, "max-pending-bytes"),
+    ],
+)
 def test_too_much_that_is_pending_stops_it_and_is_kept(
-    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    task: str,
+    most: dict[str, Any],
+    named: str,
 ) -> None:
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
@@ -194,8 +207,8 @@ def test_too_much_that_is_pending_stops_it_and_is_kept(
     source.executemany("INSERT INTO t VALUES (%s, %s)", [(n, n) for n in range(500)])
     copied(settings)
     target.execute("UPDATE t SET v = -1")
-    options = ContinuousOptions(validate_interval=1.0, max_pending_rows=100)
-    with pytest.raises((UsageError, CannotFinish), match="max-pending-rows"):
+    options = replace(ContinuousOptions(validate_interval=1.0), **most)
+    with pytest.raises((UsageError, CannotFinish), match=named):
         Validator(settings, options).run()
     with validating(settings, row_error_delay=600.0) as watched:
         assert watched.standing.pending.total == 500
