@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
-from sqlalchemy.exc import SQLAlchemyError
 
 from truecopy.engines import pool
 from truecopy.metastore.database import choose_metastore
@@ -227,8 +226,8 @@ class Validator:
                     newer.append(error)
                     self._stop.set()
                     return
-                except SQLAlchemyError:
-                    continue  # the next round will say so, if it lasts
+                except Exception:  # noqa: BLE001 - the next round says so, if it lasts; a deaf one is never stopped
+                    continue
 
         thread = threading.Thread(target=hear, name="heard", daemon=True)
         thread.start()
@@ -283,8 +282,7 @@ class Validator:
         self._waits = f"tries again after: {error}"
         self.tell(self._waits)
         pause, self._tries = _PAUSES[self._tries], self._tries + 1
-        deadline = time.monotonic() + pause
-        self._stop.wait(max(0.0, deadline - time.monotonic()))
+        self._stop.wait(pause)
 
     def _beat(self, query: StreamingQuery) -> None:
         """Between batches: what is due is looked at."""
