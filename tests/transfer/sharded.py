@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.servers import Database
+from tests.servers import Database, Server
 from truecopy.model.keyspace import keyspace_id, parse_key_range
 from truecopy.tasks.file import load_task
 from truecopy.tasks.legs import transfer_legs
@@ -25,9 +27,20 @@ SHARDING = {
     "account": {"column": "id", "function": "hash"},
     "orders": {"column": "owner", "function": "hash"},
 }
+TWO = "-80", "80-"
 COLUMNS = {"account": "id, code", "orders": "id, owner, note"}
 
 Rows = dict[str, list[tuple[Any, ...]]]
+
+
+@contextmanager
+def shards_of(server: Server) -> Iterator[dict[str, Database]]:
+    """Two databases for two shards."""
+    name = f"bank_{secrets.token_hex(4)}"
+    made = {shard: server.create_database(f"{name}_{place}") for place, shard in enumerate(TWO)}
+    yield made
+    for database in made.values():
+        server.drop_database(database.name)
 
 
 def is_in(shard: str, number: int) -> bool:

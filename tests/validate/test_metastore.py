@@ -8,6 +8,7 @@ import pytest
 
 from truecopy.metastore.validation_errors import IGNORED, NEW, RESOLVED, Found
 from truecopy.metastore.validations import PendingPart, TakenOver, Validations
+from truecopy.model.errors import UsageError
 
 AT = {"s": ("0-1-5", 5)}
 
@@ -46,6 +47,31 @@ def test_an_older_process_stores_nothing(store: Validations) -> None:
     assert not list(store.errors.of("x"))
     assert store.pending("x").total == 0
     store.store("x", new, AT, {}, [], [], [], caught_up=False)
+
+
+def test_beginning_elsewhere_takes_over_in_the_same_step(store: Validations) -> None:
+    old = store.claim("x", "full", AT).epoch
+    store.store("x", old, {}, {}, ["a"], [part("a")], [], caught_up=True)
+    later = {"s": ("0-1-9", 9)}
+    standing = store.claim_anew("x", "full", later)
+    assert (standing.position, standing.caught_up) == (later, False)
+    assert store.pending("x").total == 0
+    # A process that ran until then would put it back to where it was.
+    with pytest.raises(TakenOver):
+        store.store("x", old, AT, {}, ["a"], [part("a")], [], caught_up=True)
+    store.store("x", standing.epoch, {}, {}, ["a"], [part("a")], [], caught_up=True)
+    back = store.claim_back("x", "fast", AT)
+    assert (back.position, back.mode, store.pending("x").total) == (AT, "fast", 2)
+
+
+def test_beginning_elsewhere_is_refused_while_errors_are_open(store: Validations) -> None:
+    epoch = store.claim("x", "full", AT).epoch
+    store.store("x", epoch, {}, {}, ["a"], [part("a")], [found("1")], caught_up=True)
+    with pytest.raises(UsageError, match="1 errors of x are open"):
+        store.claim_anew("x", "full", {"s": ("0-1-9", 9)})
+    # The one that runs goes on.
+    store.store("x", epoch, {}, {}, [], [], [], caught_up=True)
+    assert store.pending("x").total == 2
 
 
 def test_a_failure_on_the_way_leaves_everything_as_it_was(store: Validations) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from tests.servers import Database
@@ -11,6 +12,9 @@ from tests.validate.damage import KINDS, TABLE, insert
 from tests.validate.watching import copied, validating
 from truecopy.metastore.validation_errors import RESOLVED
 from truecopy.metastore.validations import Validations
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.relation import Relation
+from truecopy.transfer.continuous.compare import Check, Comparer
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
 from truecopy.transfer.continuous.validator import Validator
@@ -104,3 +108,34 @@ def test_floats_may_differ_by_a_tolerance(
         (error,) = watched.until_errors(1)
         watched.until_settled()
         assert (error.key, error.source, error.target) == ({"id": "3"}, {"x": "5"}, {"x": "5.1"})
+
+
+def test_a_row_with_a_float_for_a_key_is_repaired(
+    spark: SparkSession, mariadb_db: Database, target: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, target.url)
+    mariadb_db.execute("CREATE TABLE f (x DOUBLE, n INT, v INT, PRIMARY KEY (x, n))")
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    mariadb_db.execute("INSERT INTO f VALUES (0.1, 1, 1), (-1e300, 2, 2), (5, 3, 3)")
+    copied(settings)
+    target.execute("UPDATE f SET v = -v WHERE n < 3")
+    with validating(settings, row_error_delay=1.0) as watched:
+        errors = watched.until_errors(2)
+        assert {error.key["x"] for error in errors} == {"0.1", "-1e+300"}
+        repair = plan_repair(settings, errors, spark)
+        assert repair.statements == 2
+        apply_repair(settings, repair)
+        Validations().errors.recheck(task, None)
+        watched.until(lambda: not watched.new, "both are right")
+    assert target.execute("SELECT v FROM f ORDER BY n") == [(1,), (2,), (3,)]
+
+
+def test_what_was_seen_in_the_other_mode_is_not_judged() -> None:
+    nothing = Relation(parse_endpoint("sqlite:///x.db"), (), (), (), 0)
+    check = Check("t", nothing, (), (), (), ())
+    ids = pa.chunked_array([["one", "unknown"]])
+    fast, full = (Comparer({"one": check}, whole).forms(ids).to_pylist() for whole in (False, True))
+    assert None not in (fast[0], full[0])
+    assert fast[0] != full[0]
+    assert fast[1] is full[1] is None

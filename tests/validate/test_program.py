@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,11 @@ import pytest
 from tests.program import start, truecopy
 from tests.servers import Database
 from tests.validate.scraping import free_port, scraped
-from tests.validate.watching import wait_for
+from tests.validate.watching import beside, wait_for
 from truecopy.metastore.validations import Validations
+from truecopy.transfer.continuous.entries import from_bytes
+from truecopy.transfer.continuous.judge import name_of
+from truecopy.transfer.continuous.rounds import FOREVER
 from truecopy.transfer.continuous.standing import read_validation
 
 pytestmark = pytest.mark.timeout(1800)
@@ -157,43 +162,95 @@ def _epoch(task: str) -> int:
     return standing.epoch if standing else 0
 
 
+def _processed(task: str) -> int:
+    return sum(read_validation(task).standing.processed.values())
+
+
+class _Load:
+    """Changes of rows that nobody spoils, about 200 a second, and how many there were."""
+
+    def __init__(self, source: Database) -> None:
+        self._source = source
+        self._over = threading.Event()
+        self.changes = 0
+
+    def write(self) -> None:
+        with closing(self._source.connect()) as connection, connection.cursor() as cursor:
+            while not self._over.wait(0.1):
+                cursor.execute(
+                    "UPDATE items SET name = CONCAT('load ', %s) WHERE id BETWEEN 100 AND 119",
+                    (self.changes,),
+                )
+                self.changes += cursor.rowcount
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+def _under_watch(task: str) -> dict[str, int]:
+    """Rows that are pending or errors, and since when they fail (0 for not so far); none may be there twice."""
+    blobs = Validations().parts(task, (), FOREVER)
+    rows = [row for _, blob in blobs for row in from_bytes(blob).to_pylist()]
+    names = [name_of(row["shard"], row["table"], row["key"]) for row in rows]
+    assert len(names) == len(set(names))
+    watched = {name: row["first_failed_at"] for name, row in zip(names, rows, strict=True)}
+    told = list(Validations().errors.of(task))
+    assert len({error.name for error in told}) == len(told)
+    for error in told:
+        assert watched[error.name] == error.first_failed_at, "an error stays under watch"
+    return watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, 20], ids=["a few times", "20 times"])
 def test_killed_at_any_instant_it_loses_nothing_and_doubles_nothing(
     mariadb_db: Database, second_mariadb_db: Database, file: Path, task: str, kills: int
 ) -> None:
+    source, target = mariadb_db, second_mariadb_db
     begin(file, task)
-    spoiled(mariadb_db, second_mariadb_db, file)
-    chance = random.Random(7)
-    for _ in range(kills):
-        epoch = _epoch(task)
+    replication = start("run", str(file))
+    load, chance = _Load(source), random.Random(7)
+    wrong = dict[str, int]()
+    with beside(load.write, load.stop):
+        for number in range(kills):
+            # Wrong before anybody has looked at it, and from then on.
+            source.execute("UPDATE items SET name = 'right' WHERE id = %s", (number,))
+            here = "SELECT name FROM items WHERE id = %s"
+            wait_for(lambda: target.execute(here, (number,)) == [("right",)])  # noqa: B023 - waited for here
+            target.execute("UPDATE items SET name = 'wrong' WHERE id = %s", (number,))
+            epoch, checked = _epoch(task), _processed(task)
+            process = start("validate", "start", str(file))
+            # Most of the time goes into starting: half of the kills come between and in checks.
+            if number % 2:
+                wait_for(lambda: _epoch(task) > epoch, 120)  # noqa: B023 - waited for here
+                time.sleep(chance.uniform(0, 12))
+            else:
+                wait_for(lambda: _processed(task) > checked, 120)  # noqa: B023 - waited for here
+                time.sleep(chance.uniform(0, 4))
+            os.killpg(process.pid, signal.SIGKILL)
+            ended(process)
+            watched = _under_watch(task)
+            for name, since in wrong.items():
+                assert name in watched, "a wrong row is under watch for good"
+                assert since in (0, watched[name]), "and since it failed first"
+            wrong |= {name: at for name, at in watched.items() if int(json.loads(name)[-1]) < kills}
         process = start("validate", "start", str(file))
-        # Most of the time goes into starting: the instants are spread over the checks, too.
-        wait_for(lambda: _epoch(task) > epoch, 120)  # noqa: B023 - waited for here
-        time.sleep(chance.uniform(0, 12))
-        os.killpg(process.pid, signal.SIGKILL)
-        ended(process)
-        listed = list(Validations().errors.of(task))
-        before = {tuple(e.key.items()): e.first_failed_at for e in listed}
-        assert len(before) == len(listed)
-        mariadb_db.execute("UPDATE items SET name = CONCAT(name, '!') WHERE id BETWEEN 20 AND 29")
-        assert truecopy("run", str(file), "--until-caught-up").code == 0
-        second_mariadb_db.execute("UPDATE items SET name = 'wrong' WHERE id BETWEEN 20 AND 29")
-    process = start("validate", "start", str(file))
-    wait_for(lambda: told(task)["errors"]["new"] >= 40, 180)
+        wait_for(lambda: told(task)["errors"]["new"] >= kills, 180)
+    changes = kills + load.changes
+    wait_for(lambda: _processed(task) >= changes, 120)
     wait_for(lambda: sum(told(task)["pending"].values()) == 0, 120)
     found = list(Validations().errors.of(task))
-    assert len(found) == 40
-    assert {int(e.key["id"] or 0) for e in found} == {*range(30), *range(50, 60)}
+    assert sorted(int(error.key["id"] or 0) for error in found) == list(range(kills))
     for error in found:
-        first = before.get(tuple(error.key.items()))
-        assert first is None or first == error.first_failed_at
-    total = sum(status(file)["processed"].values())
-    assert total == 60 + 10 * kills
-    process.send_signal(signal.SIGTERM)
+        assert wrong.get(error.name, 0) in (0, error.first_failed_at)
+    assert _processed(task) == changes
+    assert any(wrong.values()), "some had failed before a kill"
+    for each in (process, replication):
+        each.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=180)
     assert process.returncode == 3
     assert said.strip().count("\n") <= 1, said
+    ended(replication)
 
 
 @pytest.mark.long

@@ -29,8 +29,6 @@ _log = logging.getLogger(__name__)
 INTERVAL, DELAY = 8.0, 12.0
 EACH = 10
 """Rows that are spoiled by each kind of damage."""
-SLACK = 20.0
-"""What a check itself takes on a busy machine, and the replication before it."""
 _LOADED, _FIRST = 4000, 1_000_000
 _RATE = 2000
 
@@ -127,16 +125,15 @@ def prove(source: Database, target: Database, settings: Settings, spark: SparkSe
             time.sleep(INTERVAL)  # checks go on as they would
         planted = planting.planted
         assert len(planted) == 200
-        most = DELAY + 4 * INTERVAL + 4 * SLACK
-        watched.until(lambda: reported.keys() >= planted.keys(), "200 errors", most)
+        watched.until(lambda: reported.keys() >= planted.keys(), "200 errors")
         found = {int(error.key["id"] or 0): error for error in watched.new}
         assert found.keys() == planted.keys()
-        for number, (damage, at) in planted.items():
+        for number, (damage, _) in planted.items():
             error = found[number]
             assert (error.kind, set(error.columns)) == (damage.kind, set(damage.columns)), damage
-            assert reported[number] - at <= DELAY + 2 * INTERVAL + SLACK, damage
-        longest = max(reported[number] - at for number, (_, at) in planted.items())
-        _log.info("the slowest of 200 was reported %.1f s after it was spoiled", longest)
+        late = sorted(reported[number] - at for number, (_, at) in planted.items())
+        _log.info("of 200, half are reported after %.1f s, the last %.1f s", late[100], late[-1])
+        assert late[-1] <= DELAY + 2 * INTERVAL
         apply_repair(settings, plan_repair(settings, watched.new, spark))
         Validations().errors.recheck(settings.task, None)
         watched.until(lambda: not watched.new, "all resolve themselves")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import Database
 from tests.validate.watching import copied, validating
-from truecopy.metastore.validations import Validations
+from truecopy.metastore.validations import Stage, Validations
 from truecopy.model.errors import UsageError
 from truecopy.transfer.continuous.options import LAG, ContinuousOptions
 from truecopy.transfer.continuous.validator import Validator
@@ -78,6 +78,38 @@ def test_a_table_that_stood_still_is_taken_up_without_a_false_alarm(
         watched.until_settled()
         time.sleep(3)
         assert watched.new == []
+    # Nothing else tells of the gap: it is said as long as the validation goes on from there.
+    with validating(settings) as watched:
+        watched.until(lambda: bool(watched.standing.standing.report), "it runs again")
+        assert "stood still" in watched.standing.tables[stage].message
+    with validating(settings, "current") as watched:
+        anew = Stage(stage)
+        watched.until(lambda: watched.standing.tables.get(stage) == anew, "all begins anew")
+
+
+def test_an_error_is_let_go_of_though_its_table_stands_still(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target, store = mariadb_db, second_mariadb_db, Validations()
+    for name in ("still", "good"):
+        source.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO still VALUES (1, 1), (2, 2)")
+    copied(settings)
+    target.execute("UPDATE still SET v = -1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        one, _ = watched.until_errors(2)
+    target.execute("DROP TABLE still")
+    with validating(settings, row_error_delay=1.0) as watched:
+        stage = f"{source.name}.still"
+        watched.until(lambda: watched.standing.tables[stage].stage == "stopped", "it stops")
+        assert watched.standing.pending.errors == 2
+        store.errors.clear(task, [one.id])
+        watched.until(lambda: not store.errors.wishes(task), "the wish was followed", 60)
+        assert watched.standing.pending.errors == 1
+        assert len(watched.errors) == 1
 
 
 def test_it_is_heard_of_while_it_waits_and_empties_nothing_too_early(
@@ -186,3 +218,29 @@ def test_what_the_log_leaves_out_is_not_compared(
         watched.until_processed(2)
         watched.until_settled()
         assert (error.key, error.columns) == ({"id": "2"}, ["v"])
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(3600.0, False), (1.0, True)])
+def test_how_far_it_is_is_kept_now_and_then_while_nothing_is_to_be_checked(
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    task: str,
+    seconds: float,
+    is_kept: bool,
+) -> None:
+    source = mariadb_db
+    for database in (source, second_mariadb_db):
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.execute("CREATE TABLE other (id INT PRIMARY KEY)")
+    settings = Settings(task, source.url, second_mariadb_db.url, tables=("t",))
+    with validating(settings, meta_flush_interval=seconds, applied=LAG) as watched:
+        watched.until(lambda: bool(watched.standing.plain()["applied_by"]), "it runs")
+        before = watched.standing.standing
+        source.execute("INSERT INTO other VALUES (1)")
+        watched.until(
+            lambda: watched.standing.standing.report["checked"] != before.report["checked"],
+            "the log is read",
+        )
+        time.sleep(4)
+        assert (watched.standing.standing.position != before.position) == is_kept

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select
 
 from truecopy.metastore.database import open_metastore
 from truecopy.metastore.validation_errors import (
+    NEW,
     STATUSES,
     Found,
     ValidationErrors,
@@ -25,7 +26,7 @@ from truecopy.metastore.validation_errors import (
     tick_off,
 )
 from truecopy.metastore.validation_schema import ERROR, PENDING, TABLE, VALIDATION, of_task
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, UsageError
 
 RUNNING, STOPPED = "running", "stopped"
 _KINDS = "insert", "update", "delete"
@@ -148,36 +149,26 @@ class Validations:
     def claim(self, task: str, mode: str, position: Mapping[str, tuple[str, int]]) -> Standing:
         """Takes a validation over, or begins it at a position; from then on it runs."""
         with self._engine.begin() as connection:
-            changes = {"state": RUNNING, "message": "", "stop_asked": False, "mode": mode}
-            changes |= {"heard_at": _now(), "started_at": _now()}
-            taken = connection.execute(
-                of_task(update(VALIDATION), task).values(epoch=VALIDATION.c.epoch + 1, **changes)
-            )
-            if not taken.rowcount:
-                connection.execute(
-                    insert(VALIDATION).values(
-                        task=task,
-                        epoch=1,
-                        position=json.dumps(dict(position)),
-                        processed=json.dumps(dict.fromkeys(_KINDS, 0)),
-                        caught_up=False,
-                        report="{}",
-                        **changes,
-                    )
-                )
-            row = connection.execute(of_task(select(VALIDATION), task)).mappings().one()
-        return _standing(row)
+            return _claim(connection, task, mode, position)
 
-    def restart(self, task: str, position: Mapping[str, tuple[str, int]]) -> None:
-        """Begins at another position than it stands at; what is pending there means nothing any more."""
+    def claim_back(self, task: str, mode: str, position: Mapping[str, tuple[str, int]]) -> Standing:
+        """Takes a validation over at a position that it has passed: what is pending is read once more."""
         with self._engine.begin() as connection:
-            connection.execute(of_task(delete(PENDING), task))
-            connection.execute(_placed(task, position))
+            _claim(connection, task, mode, position)
+            return _place(connection, task, position)
 
-    def go_back(self, task: str, position: Mapping[str, tuple[str, int]]) -> None:
-        """Begins at a position that it has passed."""
+    def claim_anew(self, task: str, mode: str, position: Mapping[str, tuple[str, int]]) -> Standing:
+        """Takes a validation over at another position: what is pending means nothing any more.
+
+        Raises:
+            UsageError: Errors are open that nobody would look at again.
+        """
         with self._engine.begin() as connection:
-            connection.execute(_placed(task, position))
+            _claim(connection, task, mode, position)
+            _require_settled(connection, task)
+            for table in (PENDING, TABLE):
+                connection.execute(of_task(delete(table), task))
+            return _place(connection, task, position)
 
     def hear(self, task: str, epoch: int, report: Mapping[str, Any]) -> bool:
         """Notes that the process is there; whether it was asked to stop."""
@@ -301,9 +292,46 @@ class Validations:
             raise TakenOver(f"another process validates {task} by now, or it was deleted")
 
 
-def _placed(task: str, position: Mapping[str, tuple[str, int]]) -> Any:
+def _claim(
+    connection: Connection, task: str, mode: str, position: Mapping[str, tuple[str, int]]
+) -> Standing:
+    changes = {"state": RUNNING, "message": "", "stop_asked": False, "mode": mode}
+    changes |= {"heard_at": _now(), "started_at": _now(), "report": "{}"}
+    taken = connection.execute(
+        of_task(update(VALIDATION), task).values(epoch=VALIDATION.c.epoch + 1, **changes)
+    )
+    if not taken.rowcount:
+        connection.execute(
+            insert(VALIDATION).values(
+                task=task,
+                epoch=1,
+                position=json.dumps(dict(position)),
+                processed=json.dumps(dict.fromkeys(_KINDS, 0)),
+                caught_up=False,
+                **changes,
+            )
+        )
+    return _found(connection, task)
+
+
+def _place(connection: Connection, task: str, position: Mapping[str, tuple[str, int]]) -> Standing:
     values = {"position": json.dumps(dict(position)), "caught_up": False}
-    return of_task(update(VALIDATION), task).values(**values)
+    connection.execute(of_task(update(VALIDATION), task).values(**values))
+    return _found(connection, task)
+
+
+def _found(connection: Connection, task: str) -> Standing:
+    return _standing(connection.execute(of_task(select(VALIDATION), task)).mappings().one())
+
+
+def _require_settled(connection: Connection, task: str) -> None:
+    """Where changes are passed over, an error would stay that nobody looks at any more."""
+    open_ones = of_task(select(func.count()).select_from(ERROR), task).where(ERROR.c.status == NEW)
+    if count := connection.execute(open_ones).scalar_one():
+        raise UsageError(
+            f"{count} errors of {task} are open, and would not be looked at again: repair, resolve or clear them first"
+            " (truecopy validate errors lists them), or go on without --from"
+        )
 
 
 def _keep(connection: Connection, task: str, one: PendingPart, piece: int) -> None:

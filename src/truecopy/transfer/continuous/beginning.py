@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from truecopy.engines import pool
-from truecopy.metastore.validation_errors import NEW
 from truecopy.metastore.validations import Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -61,18 +60,15 @@ def claim(
     _require_target(settings)
     store = Validations()
     standing = store.find(settings.task)
-    if standing is None or start is not None:
-        wanted = None if start is not None else at
-        position = _reached(settings, wanted) if wanted else _find(settings, start or "current")
-        if standing is not None and _is_back(position, standing.position):
-            store.go_back(
-                settings.task, position
-            )  # what is pending is read once more, and comes right by itself
-        elif standing is not None:
-            _require_settled(store, settings.task)
-            store.restart(settings.task, position)
+    if standing is not None and start is None:
+        return store.claim(settings.task, mode, standing.position)
+    wanted = None if start is not None else at
+    position = _reached(settings, wanted) if wanted else _find(settings, start or "current")
+    if standing is None:
         return store.claim(settings.task, mode, position)
-    return store.claim(settings.task, mode, standing.position)
+    if _is_back(position, standing.position):
+        return store.claim_back(settings.task, mode, position)
+    return store.claim_anew(settings.task, mode, position)
 
 
 def _is_back(position: Mapping[str, Place], stands: Mapping[str, Place]) -> bool:
@@ -84,15 +80,6 @@ def _is_back(position: Mapping[str, Place], stands: Mapping[str, Place]) -> bool
     ]
     is_elsewhere = any(new != old for new, old in pairs)
     return is_elsewhere and len(pairs) == len(stands) and all(contains(b, a) for a, b in pairs)
-
-
-def _require_settled(store: Validations, task: str) -> None:
-    """What is pending is forgotten where changes are passed over: an error would stay that nobody looks at any more."""
-    if count := store.errors.counts(task)[NEW]:
-        raise UsageError(
-            f"{count} errors of {task} are open, and would not be looked at again: repair, resolve or clear them first"
-            " (truecopy validate errors lists them), or go on without --from"
-        )
 
 
 def replicated_from(settings: Settings) -> dict[str, Place] | None:

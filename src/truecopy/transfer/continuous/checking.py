@@ -26,7 +26,15 @@ from truecopy.transfer.continuous.entries import (
     lines_of,
     to_bytes,
 )
-from truecopy.transfer.continuous.judge import Event, Numbers, Round, Rules, Seen, name_of
+from truecopy.transfer.continuous.judge import (
+    Event,
+    Numbers,
+    Round,
+    Rules,
+    Seen,
+    name_of,
+    without_released,
+)
 from truecopy.transfer.continuous.pieces import Group, due_at, lines_in
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 50_000, 32 << 20
@@ -92,6 +100,7 @@ class Checking:
         look = _Look(self, done.asked_for)
         if len(done.wanted):
             done.settle(look.seen())
+        resting = without_released(resting, self.rules)
         resting = due_at(resting, self.rules.now + self.rules.longest)
         left = pa.concat_tables([done.left(), resting]).combine_chunks()
         found = [*self._parts(group, left)]

@@ -86,13 +86,15 @@ class Comparer:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
     def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
-        """The form of the rows of each definition; NULL for one that is not looked at."""
+        """The form of what is seen of each definition's rows; NULL for one that is not looked at."""
         whole = (
             schema_ids.combine_chunks() if isinstance(schema_ids, pa.ChunkedArray) else schema_ids
         )
         coded = pc.dictionary_encode(whole)
+        # What was seen of keys alone says nothing of columns: a validation may have gone over to the other mode since.
+        extent = "" if self.whole else " key"
         found = [
-            self.checks[schema_id].form if schema_id in self.checks else None
+            self.checks[schema_id].form + extent if schema_id in self.checks else None
             for schema_id in coded.dictionary.to_pylist()
         ]
         return pa.array(found, pa.string()).take(coded.indices)

@@ -172,7 +172,7 @@ class Round:
             first = sum(table.num_rows for table in self._sights)
             self._sights.append(pa.table(columns, schema=SIGHT))
             self._sight_of[lines[later]] = first + np.arange(len(later))
-            self._clock["due_at"][lines[later]] = now + rules.interval
+            self._judge_soon(lines[later])
 
     def left(self) -> pa.Table:
         """What is still pending."""
@@ -195,11 +195,8 @@ class Round:
                 self._clock["due_at"][line] = 0
             if name in rules.released:
                 self._forgive(np.array([line]))
-                image = self.images.slice(line, 1).select(["shard", "position"])
-                known = _known(
-                    image.column("shard"), image.column("position"), rules.released[name]
-                )
-                self._open[line] = self._changed[line] or not known[0]
+                is_let_go = _is_released(self.images.slice(line, 1), rules.released[name])
+                self._open[line] = self._changed[line] or not is_let_go
 
     # What was seen before
 
@@ -236,7 +233,7 @@ class Round:
         waits = ~right & ~known
         wrong = ~right & known & comparable
         self._sight_of[lines[waits]] = seen[waits]
-        self._clock["due_at"][lines[waits]] = rules.now + rules.interval
+        self._judge_soon(lines[waits])
         self._forgive(lines[right])
         # What was seen settles the newest change only where it is known to have been in by then.
         self._open[lines[right & np.where(exact, stop == end, stop == start)]] = False
@@ -244,7 +241,9 @@ class Round:
         self._fail(lines[wrong], times[wrong])
         rows = _plain(sights.column("seen_row")).filter(pa.array(wrong))
         self._mark(lines[wrong], rows, then.filter(pa.array(wrong)))
-        self._clock["due_at"][lines[~waits]] = 0  # that was then: now it may be otherwise
+        # That was then, and now it may be otherwise; an error has its own interval.
+        again = ~waits & ~(wrong & self._clock["is_error"][lines])
+        self._clock["due_at"][lines[again]] = 0
 
     def _matches(self, images: pa.Table, sights: pa.Table) -> Numbers:
         rows = _plain(sights.column("seen_row"))
@@ -274,19 +273,30 @@ class Round:
         for name in CLOCK.names:
             self._clock[name][lines] = 0
 
+    def _judge_soon(self, lines: Numbers) -> None:
+        """Has what was seen thought of in an interval, or when it may become an error."""
+        now = self._rules.now
+        self._clock["due_at"][lines] = self._ripe(
+            lines, np.full(len(lines), now + self._rules.interval)
+        )
+
+    def _ripe(self, lines: Numbers, due: Numbers) -> Numbers:
+        """When lines are due, or earlier, where they may become an error before that."""
+        ripe = self._clock["first_failed_at"][lines] + self._rules.delay
+        sooner = ~self._clock["is_error"][lines] & (ripe > self._rules.now) & (ripe < due)
+        return np.where(sooner, ripe, due)
+
     def _fail(self, lines: Numbers, times: Numbers) -> None:
         rules, clock = self._rules, self._clock
         first = clock["first_failed_at"][lines]
-        clock["first_failed_at"][lines] = first = np.where(first > 0, first, times)
+        clock["first_failed_at"][lines] = np.where(first > 0, first, times)
         clock["last_failed_at"][lines] = times
         clock["tries"][lines] += 1
         # Errors are looked at less and less often; other rows again when they may become one.
         doubled = np.minimum(clock["tries"][lines], 40).astype(np.float64)
         growing = np.minimum(rules.interval * 2.0**doubled, rules.longest).astype(np.int64)
         due = rules.now + np.where(clock["is_error"][lines], growing, rules.interval)
-        ripe = first + rules.delay
-        sooner = ~clock["is_error"][lines] & (ripe > rules.now) & (ripe < due)
-        clock["due_at"][lines] = np.where(sooner, ripe, due)
+        clock["due_at"][lines] = self._ripe(lines, due)
 
     def _mark(self, lines: Numbers, rows: pa.Array, images: pa.Table | None = None) -> None:
         """Tells of rows that have failed for long enough: what they should be, and what was seen."""
@@ -312,6 +322,17 @@ def identities_of(images: pa.Table) -> list[str]:
     """The name of each row: shard, source table and key; no two rows share one."""
     columns = (images.column(name).to_pylist() for name in ("shard", "table", "key"))
     return [name_of(*values) for values in zip(*columns, strict=True)]
+
+
+def without_released(entries: pa.Table, rules: Rules) -> pa.Table:
+    """Entries that are not looked at, without those that somebody has let go of."""
+    if not rules.released:
+        return entries
+    kept = [
+        name not in rules.released or not _is_released(entries.slice(line, 1), rules.released[name])
+        for line, name in enumerate(identities_of(entries))
+    ]
+    return entries.filter(pa.array(kept, pa.bool_()))
 
 
 def name_of(shard: str, table: str, key: Sequence[str | None]) -> str:
@@ -376,6 +397,11 @@ def _known(
         return int(read is not None and contains(parse_position(read), parse_position(position)))
 
     return _by_pair(shards, positions, is_known).astype(bool)
+
+
+def _is_released(image: pa.Table, up_to: Mapping[str, str]) -> bool:
+    """Whether the change of one row was known when the row was let go of."""
+    return bool(_known(image.column("shard"), image.column("position"), up_to)[0])
 
 
 def _by_pair(

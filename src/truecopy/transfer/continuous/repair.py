@@ -13,6 +13,8 @@ from truecopy.metastore.validation_errors import ErrorRow
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Key
+from truecopy.model.text import canonical_text
+from truecopy.model.types import Float, Type
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.look import differences
 from truecopy.transfer.run import Transfer
@@ -87,7 +89,13 @@ def _key(plan: TablePlan, error: ErrorRow) -> Key:
             f"the key of {error.table} has changed since error {error.id} was found: truecopy verify compares the"
             " table, and truecopy validate clear takes the error off the record"
         )
-    return tuple(error.key[name] for name in names)
+    kinds = plan.source.key_types
+    return tuple(_stated(error.key[name], kind) for name, kind in zip(names, kinds, strict=True))
+
+
+def _stated(text: str | None, kind: Type) -> str | None:
+    """A value of a key as the databases are asked for it: reports show floats as people write them."""
+    return canonical_text(text, kind) if isinstance(kind, Float) else text
 
 
 def _statement(plan: TablePlan, one: Difference, target: Writes) -> Statement:

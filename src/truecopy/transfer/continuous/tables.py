@@ -43,6 +43,7 @@ _STOOD_STILL = (
     "it stood still, and was not checked meanwhile, nor are its earlier errors looked at any more: truecopy verify"
     " compares it"
 )
+"""Is looked for in what was said before, too."""
 
 
 class Tables:
@@ -131,10 +132,13 @@ class Tables:
         self._troubled = set(troubles)
 
     def take_up_again(self, before: Mapping[str, Stage]) -> set[str]:
-        """Tables that stood still and go on now: what was known of their rows is not what they should be any more."""
-        again = {name for name in self.stages if self.carries(name)}
-        again &= {name for name, stage in before.items() if stage.stage == STOPPED}
-        for name in again:
+        """Tables that stood still and go on now: what was known of their rows is not what they should be any more.
+
+        That they did is said from then on, whenever validation starts: nothing else tells of the gap.
+        """
+        known = [before[name] for name in self.stages if name in before and self.carries(name)]
+        again = {stage.name for stage in known if stage.stage == STOPPED}
+        for name in again | {stage.name for stage in known if _STOOD_STILL in stage.message}:
             self._notes[name] = _STOOD_STILL
             self._set(Stage(name, RUNNING, _STOOD_STILL))
         return again

@@ -390,6 +390,8 @@ class Validator:
     def _check(self) -> None:
         """A round: everything that is held, and what is due, once the replication has come that far."""
         held = self._held
+        # What a check takes, and waits for, is part of the interval: the next change waits no longer than that.
+        self._checked_at = time.monotonic()
         while not self._covers(held.ends):
             if self._stop.is_set():
                 raise _Stopping
@@ -400,7 +402,6 @@ class Validator:
         self._waits = ""
         self._round(held)
         self._held = Held(reached=held.reached)
-        self._checked_at = time.monotonic()
         self._tries = 0
 
     def _covers(self, ends: Mapping[Part, Place]) -> bool:
