@@ -160,3 +160,24 @@ def test_a_renamed_key_is_taken_back() -> None:
 def test_refusals_of_servers(code: int, message: str, kind: type[Exception]) -> None:
     packet = b"\xff" + code.to_bytes(2, "little") + b"#HY000" + message.encode()
     assert type(refusal(packet, parse_endpoint("mysql://h/d"))) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [
+        ("RENAME TABLE t TO u", {T: U}),
+        ("RENAME TABLE t TO _t_old, _t_new TO t", {T: ("d", "_t_old"), ("d", "_t_new"): T}),
+        ("RENAME TABLE t TO x, u TO t, x TO u", {T: U, U: T}),
+        ("ALTER TABLE t ADD x INT, RENAME TO u", {T: U}),
+        ("ALTER TABLE t ADD x INT", {}),
+    ],
+)
+def test_renamed_tables_are_followed_to_their_last_names(
+    text: str, moves: dict[tuple[str, str], tuple[str, str]]
+) -> None:
+    assert parse_statement(text, "d").moves == moves
+
+
+def test_a_statement_that_alters_and_renames_is_not_taken_back() -> None:
+    after = Definition("d.u", (Column("a", Integer(), "int"), Column("x", Integer(), "int")))
+    assert take_back(after, parse_statement("ALTER TABLE t ADD x INT, RENAME TO u", "d")) is None

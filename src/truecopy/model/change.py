@@ -14,6 +14,10 @@ from truecopy.model import types
 from truecopy.model.table import Column
 
 INSERT, UPDATE, DELETE, TRUNCATE, HEARTBEAT = "insert", "update", "delete", "truncate", "heartbeat"
+DROP, RENAME = "drop", "rename"
+REDEFINITIONS = (DROP, RENAME)
+"""A table went, or got another name, which is then all that `after` holds. Told to those who ask for it; for
+others a table that was dropped is one that was emptied."""
 
 OWN_PREFIX = "truecopy_"
 """Of the tables that Truecopy keeps in a database for itself."""

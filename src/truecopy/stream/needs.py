@@ -39,23 +39,24 @@ class Needs:
 def stream_needs(request: Request) -> list[Needs]:
     """Of every server that the request may be read from."""
     return [
-        _needs(server, wanted_of(request, shard.name if request.is_keyspace else request.name))
+        log_needs(server, wanted_of(request, shard.name if request.is_keyspace else request.name))
         for shard in request.keyspace().serving
         for server in map(parse_endpoint, shard.servers)
     ]
 
 
-def opening_leaves_something(endpoint: Endpoint) -> bool:
-    """Whether a log of this kind cannot be opened without making something on its server, such as a slot."""
-    return _look(endpoint) is not None
-
-
-def _needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
+def log_needs(endpoint: Endpoint, wanted: Wanted) -> Needs:
+    """Of one server, by whoever reads its log."""
     look = _look(endpoint)
     if look is not None and not wanted.settings.get("cursor"):
         return look(endpoint, wanted)
     with open_log(endpoint, wanted) as log:
         return Needs(log.level, tuple(log.missing()), tuple(getattr(log, "warnings", ())))
+
+
+def opening_leaves_something(endpoint: Endpoint) -> bool:
+    """Whether a log of this kind cannot be opened without making something on its server, such as a slot."""
+    return _look(endpoint) is not None
 
 
 def _look(endpoint: Endpoint) -> Callable[[Endpoint, Wanted], Needs] | None:

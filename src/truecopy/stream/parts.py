@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import CHANGE_SCHEMA, HEARTBEAT, TRUNCATE, Definition
+from truecopy.model.change import CHANGE_SCHEMA, HEARTBEAT, REDEFINITIONS, TRUNCATE, Definition
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.keyspace import FUNCTIONS, KeyRange, Sharding
 from truecopy.stream.log import LogGone, Mark, Part
@@ -154,7 +154,7 @@ class _RangeFilter:
         kinds = batch.column("kind").to_pylist()
         schema_ids = batch.column("schema_id").to_pylist()
         # A table that is emptied is emptied for every range.
-        mask = [kind == TRUNCATE for kind in kinds]
+        mask = [kind in (TRUNCATE, *REDEFINITIONS) for kind in kinds]
         for schema_id in {one for one, kept in zip(schema_ids, mask, strict=True) if not kept}:
             rows = [i for i, one in enumerate(schema_ids) if one == schema_id and not mask[i]]
             for row, is_inside in zip(rows, self._inside(batch, schema_id, rows), strict=True):

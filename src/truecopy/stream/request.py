@@ -28,6 +28,7 @@ ENGINE_SETTINGS = (
     "longest_transaction",
     "partitions",
     "publication",
+    "redefinitions",
     "retain_bytes",
     "server_ids",
     "settle",

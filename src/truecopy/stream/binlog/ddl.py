@@ -39,6 +39,7 @@ _ALTER = re.compile(
 _ALTER_RENAME = re.compile(
     rf"RENAME\s+(?:TO\s+|AS\s+)?(?!(?:COLUMN|INDEX|KEY)\b){_TABLE}\s*$", re.IGNORECASE
 )
+_ALTER_AND_RENAME = re.compile(rf",\s*RENAME\s+(?:TO\s+|AS\s+){_TABLE}\s*$", re.IGNORECASE)
 # Rows go, or come, without a word in the log about which ones.
 _ALTER_ROWS = re.compile(
     r"\b((DROP|TRUNCATE|EXCHANGE|CONVERT)\s+(SUB)?PARTITION|CONVERT\s+TABLE|(DISCARD|IMPORT)\s+(PARTITION|TABLESPACE))\b",
@@ -82,6 +83,15 @@ class Statement:
     rest: str = ""
     empties: bool = False
     moves_rows: bool = False
+
+    @property
+    def moves(self) -> dict[Name, Name]:
+        """Each table that was renamed, and what it is called in the end."""
+        found: dict[Name, Name] = {}
+        for old, new in self.renamed:
+            first = next((name for name, now in found.items() if now == old), old)
+            found[first] = new
+        return found
 
 
 def parse_statement(text: str, database: str) -> Statement:
@@ -128,6 +138,9 @@ def _alter(name: Name, rest: str, database: str) -> Statement:
     if moved := _ALTER_RENAME.match(rest):
         other = _name(moved, database)
         return Statement("rename", (name, other), ((name, other),))
+    if moved := _ALTER_AND_RENAME.search(rest):
+        other = _name(moved, database)
+        return Statement("alter", (name, other), ((name, other),), rest=rest)
     return Statement("alter", (name,), rest=rest, moves_rows=bool(_ALTER_ROWS.search(rest)))
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from truecopy.model.change import ORIGIN_TABLE, TRUNCATE, Definition
+from truecopy.model.change import DROP, ORIGIN_TABLE, RENAME, TRUNCATE, Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
@@ -81,6 +81,7 @@ class _Reading:
         self._sources: dict[bytes, LoggedTable | None] = {}
         self._tables: dict[bytes, LoggedTable | None] = {}
         wanted = part.wanted
+        self._tells_redefinitions = wanted.settings.get("redefinitions") == "told"
         self._tells_acts = wanted.before and wanted.settings.get("cascades") == "target"
         self._seq = 0
         self._origin: str | None = None
@@ -279,10 +280,16 @@ class _Reading:
             self._refuse_statement(query)
         elif statement.moves_rows:
             self._refuse_moved_rows(statement, query)
+        elif statement.renamed and self._tells_redefinitions:
+            for old, new in statement.moves.items():
+                for name in self._tables_named(*old):
+                    self._rows.after.append(".".join(new))
+                    self._redefine(RENAME, name, after_width=1)
         elif statement.empties:
+            kind = DROP if statement.kind == "drop" and self._tells_redefinitions else TRUNCATE
             for database, table in statement.tables:
                 for name in self._tables_named(database, table):
-                    self._truncate(name)
+                    self._redefine(kind, name)
 
     def _tables_named(self, database: str, table: str) -> list[str]:
         if table != "*":
@@ -295,10 +302,11 @@ class _Reading:
             if schema == database and name != ORIGIN_TABLE
         ]
 
-    def _truncate(self, name: str) -> None:
+    def _redefine(self, kind: str, name: str, after_width: int = -1) -> None:
         definition = self._part.definitions.get(name)
         schema_id = definition.schema_id if definition else ""
-        self._rows.add(Run(TRUNCATE, name, schema_id), 1, self._seq, self._note)
+        run = Run(kind, name, schema_id, after_width=after_width)
+        self._rows.add(run, 1, self._seq, self._note)
         self._seq += 1
 
     def _refuse_undone(self, query: Query) -> None:

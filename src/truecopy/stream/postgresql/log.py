@@ -179,6 +179,7 @@ class PostgreSQLLog:
                 shard=self._wanted.shard,
                 tables=self._wanted.tables,
                 keys_only=self._wanted.keys_only,
+                renames=self._wanted.settings.get("redefinitions") == "told",
             )
             for begin, stop in pairwise(places)
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from truecopy.model.change import ORIGIN_COLUMNS, TRUNCATE
+from truecopy.model.change import ORIGIN_COLUMNS, RENAME, TRUNCATE
 from truecopy.model.errors import CannotFinish
 from truecopy.stream.log import Mark
 from truecopy.stream.origins import Applied
@@ -42,6 +42,7 @@ class SpoolPart:
         pieces: File, first and last offset, in order.
         relations: The definitions in force at the start: object id and name.
         tables: Names and patterns of those that are wanted.
+        renames: Whether it says of a table that it has got another name, when it first changes under that.
     """
 
     folder: str
@@ -50,6 +51,7 @@ class SpoolPart:
     shard: str
     tables: tuple[str, ...] = ()
     keys_only: bool = False
+    renames: bool = False
 
     def read(self) -> Iterator[pa.RecordBatch]:
         yield from self._decode(_Decoding(self))
@@ -168,6 +170,12 @@ class _Decoding:
         relation = load_relation(part.folder, name)
         table = relation.definition.table
         wanted = is_wanted(table, part.tables)
+        before, schema_id, was_wanted = self._tables.get(oid, (table, "", False))
+        if part.renames and was_wanted and before != table:
+            self.rows.after.append(table)
+            run = Run(RENAME, before, schema_id, after_width=1)
+            self.rows.add(run, 1, self._seq, self._annotation)
+            self._seq += 1
         self._tables[oid] = (table, relation.definition.schema_id, wanted)
         key = oid.to_bytes(4, "big")
         if is_origin(table):
