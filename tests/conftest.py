@@ -19,6 +19,7 @@ import pytest
 from tests.cluster import standalone_cluster
 from tests.program import end_started
 from tests.servers import Database, MariaDB, MySQL, PostgreSQL, Server
+from truecopy.engines import pool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,4 +123,5 @@ def fresh_database(server: Server) -> Iterator[Database]:
     try:
         yield database
     finally:
+        pool.close_idle()  # each test has databases of its own, and a server a limited number of connections
         server.drop_database(database.name)

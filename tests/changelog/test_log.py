@@ -15,8 +15,8 @@ from tests.changelog.recorded import given, held, record, wait_until
 from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.killing import kill
 from tests.transfer.load import fill, writing
-from tests.transfer.test_killed import kill
 from truecopy.changelog.compact import compact
 from truecopy.changelog.restore import restore
 from truecopy.changelog.store import Store

@@ -17,8 +17,8 @@ from tests.changelog.recorded import seen_now
 from tests.program import start
 from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.killing import kill
 from tests.transfer.load import fill, writing
-from tests.transfer.test_killed import kill
 from truecopy.changelog.diff import diff
 from truecopy.changelog.restore import restore
 from truecopy.changelog.table_log import TableRecording

@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import LargeBinary, MetaData, create_engine, inspect, text
 
-from truecopy.metastore import control, definitions, validation_schema
+from truecopy.metastore import control, definitions, known_progress, validation_schema
 from truecopy.metastore.database import open_metastore
 from truecopy.metastore.definitions import Definitions
 from truecopy.metastore.migrating import HEAD
@@ -23,7 +23,8 @@ from truecopy.model.errors import UsageError
 
 def _known() -> MetaData:
     whole = MetaData()
-    for part in (definitions._metadata, validation_schema.metadata, control.metadata):
+    parts = definitions._metadata, validation_schema.metadata, control.metadata
+    for part in (*parts, known_progress.metadata):
         for table in part.tables.values():
             table.to_metadata(whole)
     return whole

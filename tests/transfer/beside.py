@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def beside(work: Callable[[threading.Event], None], threads: int = 1) -> Iterator[None]:
+def beside(work: Callable[[threading.Event], object], threads: int = 1) -> Iterator[None]:
     """Does some work until the block ends, of which its event tells; what fails there fails the test."""
     stop, failures = threading.Event(), list[BaseException]()
 
@@ -27,4 +27,5 @@ def beside(work: Callable[[threading.Event], None], threads: int = 1) -> Iterato
         stop.set()
         for worker in workers:
             worker.join()
-    assert not failures, failures
+        # Also where the block has failed: that is often only what came of it.
+        assert not failures, failures

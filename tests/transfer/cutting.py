@@ -70,13 +70,33 @@ def cut_over(
     said: Callable[[str], None] = print,
 ) -> CutoverReport:
     with Cutover(settings, how, Listener(said=said), forth) as work:
-        return work.run(rehearse=rehearse)
+        report = work.run(rehearse=rehearse)
+    report.told()
+    return report
 
 
 def switch_back(settings: Settings, how: How = HOW) -> CutoverReport:
     back = settings_back(settings)
     assert back is not None
     return cut_over(back, how, forth=settings)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+class Killed(BaseException):
+    """Nobody catches it on the way, as nobody does a SIGKILL."""
+
+
+def slots(database: Database) -> list[Any]:
+    """The slots that hold back the log of a PostgreSQL database."""
+    return database.execute(
+        "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+    )
 
 
 def is_equal(source: Database, target: Database) -> bool:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+import pymysql
+import pytest
+
+from tests.servers import Database
 
 # Runs the program, and kills it when a function, named as module:path, has done its work.
 _KILLED = """
@@ -27,6 +37,27 @@ def and_die(*arguments, **named):
 
 setattr(owner, name, and_die)
 main()
+"""
+
+# Runs at the start of each Python process; only workers of Spark are meant, which are forked from its daemon.
+_HIT = """
+import os, sys
+
+if sys.orig_argv[-2:] == ["pyspark.daemon", "pyspark.worker"]:
+    from truecopy.transfer.ledger import Ledger
+
+    entered = Ledger.{at}
+
+    def be_hit(*arguments, **named):
+        try:
+            file = os.open({hit!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            return entered(*arguments, **named)
+        os.write(file, str(os.getpid()).encode())
+        os.kill(os.getpid(), {by})
+        return entered(*arguments, **named)
+
+    Ledger.{at} = be_hit
 """
 
 
@@ -59,6 +90,40 @@ def kill_all(run: subprocess.Popen[str]) -> None:
     run.communicate()
 
 
+def kill(run: subprocess.Popen[str], dice: random.Random) -> None:
+    """The driver with all that it started, or before that only its Python workers, which Spark starts again."""
+    family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
+    workers = [one for one in family if _is_worker(one)]
+    if workers and dice.random() < 0.3:
+        for worker in workers:
+            worker.kill()
+        time.sleep(dice.uniform(0.5, 4))
+    kill_all(run)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:  # gone, or about to be
+        return False
+
+
+@contextmanager
+def workers_hit(folder: Path, by: signal.Signals, at: str) -> Iterator[Path]:
+    """Programs that are started in the block: the first worker that enters a method of the ledger is hit there.
+
+    Gives the file that has the worker's number, as soon as it was.
+    """
+    folder.mkdir()
+    hit = folder / "hit"
+    (folder / "sitecustomize.py").write_text(
+        _HIT.format(hit=str(hit), by=int(by), at=at), encoding="utf-8"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield hit
+
+
 def wait_until(
     condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 240
 ) -> None:
@@ -68,3 +133,13 @@ def wait_until(
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.1)
+
+
+def phase(target: Database) -> str:
+    """The phase of the task once it has copied something; empty before."""
+    try:
+        copied = target.execute("SELECT 1 FROM truecopy_chunk WHERE copied IS NOT NULL LIMIT 1")
+        found = target.execute("SELECT phase FROM truecopy_task") if copied else []
+    except (pymysql.Error, psycopg.Error):
+        return ""  # its tables are not there yet
+    return str(found[0][0]) if found else ""

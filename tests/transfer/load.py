@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -37,8 +37,14 @@ def fill(database: Database, rows: int) -> None:
 
 
 @contextmanager
-def writing(database: Database, rows: int, seed: int = 1) -> Iterator[None]:
-    """Writes until the block ends."""
+def writing(
+    database: Database,
+    rows: int,
+    seed: int = 1,
+    pause: float = 0.005,
+    note: Callable[[Any], object] = lambda _: None,
+) -> Iterator[None]:
+    """Writes until the block ends; after each transaction, its cursor is noted."""
 
     def write(stop: threading.Event) -> None:
         with closing(database.connect()) as connection, connection.cursor() as cursor:
@@ -46,7 +52,8 @@ def writing(database: Database, rows: int, seed: int = 1) -> Iterator[None]:
             while not stop.is_set():
                 new += 1
                 _write_once(cursor, chance, new)
-                time.sleep(0.005)
+                note(cursor)
+                time.sleep(pause)
 
     with beside(write):
         yield

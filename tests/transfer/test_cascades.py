@@ -17,7 +17,7 @@ from tests.servers import Database
 from tests.transfer.cascading import TABLES, dump, fill, writing
 from tests.transfer.cutting import cut_over
 from tests.transfer.killing import kill_all
-from truecopy.model.errors import UsageError
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.cutover.settings import NONE, How
 from truecopy.transfer.cutover.standing import settings_back
 from truecopy.transfer.run import Transfer
@@ -113,7 +113,7 @@ def test_a_copy_that_was_stopped_begins_anew(
     fill(mariadb_db)
     caught = Transfer(asked)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("truecopy.transfer.tied.write_chunk", _third_fails())
+        patch.setattr("truecopy.transfer.tied.write_chunk", _third_fails(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             caught.run(until_caught_up=True)
     assert second_mariadb_db.execute("SELECT COUNT(*) FROM truecopy_chunk WHERE copied > 0") == [
@@ -128,7 +128,19 @@ def test_a_copy_that_was_stopped_begins_anew(
     assert second_mariadb_db.execute(positions) == [(1,)]
 
 
-def _third_fails() -> Callable[..., Any]:
+def test_a_chunk_that_fails_once_is_written_again(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    asked = settings(mariadb_db, second_mariadb_db)
+    fill(mariadb_db)
+    with pytest.MonkeyPatch.context() as patch:
+        lost = CannotFinish("the connection is lost")
+        patch.setattr("truecopy.transfer.tied.write_chunk", _third_fails(lost))
+        caught_up(asked)
+    assert_equal(mariadb_db, second_mariadb_db)
+
+
+def _third_fails(error: Exception) -> Callable[..., Any]:
     from truecopy.transfer.snapshot import write_chunk
 
     calls = list[None]()
@@ -136,7 +148,7 @@ def _third_fails() -> Callable[..., Any]:
     def write(*given: Any) -> Any:
         calls.append(None)
         if len(calls) == 3:
-            raise OSError("gone")
+            raise error
         return write_chunk(*given)
 
     return write

@@ -207,6 +207,35 @@ def test_formats_and_retention_of_the_log(
     assert check(mariadb_db, second_mariadb_db).is_ready, "kept for ever"
 
 
+def test_the_log_of_a_target_that_is_watched(
+    mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    mariadb_db.execute("INSERT INTO t SELECT seq FROM seq_1_to_60000")
+    watching = {"verify": ("inline", "target")}
+    assert check(mariadb_db, second_mariadb_db, **watching).is_ready
+    second_mariadb_db.execute(
+        "SET GLOBAL binlog_annotate_row_events = OFF, GLOBAL binlog_format = 'STATEMENT',"
+        " GLOBAL binlog_expire_logs_seconds = 1"
+    )
+    try:
+        report = check(mariadb_db, second_mariadb_db, **watching)
+        second_mariadb_db.execute("SET GLOBAL binlog_format = 'ROW'")
+        mariadb_db.execute("ANALYZE TABLE t")
+        short = check(mariadb_db, second_mariadb_db, **watching)
+    finally:
+        second_mariadb_db.execute(
+            "SET GLOBAL binlog_annotate_row_events = ON, GLOBAL binlog_format = 'ROW',"
+            " GLOBAL binlog_expire_logs_seconds = 0"
+        )
+    without = found(report, Subject.LOG, "without their statements")
+    assert without.level is Level.ERROR
+    assert without.remedy == "SET GLOBAL binlog_annotate_row_events = ON"
+    assert "binlog_format" in found(report, Subject.LOG, "STATEMENT").remedy
+    kept = found(short, Subject.LOG, "the target's log is kept for 1 s")
+    assert kept.remedy.startswith("SET GLOBAL binlog_expire_logs_seconds")
+
+
 def test_a_source_that_may_forget_what_its_log_has(
     mariadb_db: Database, second_mariadb_db: Database
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.servers import Database
+from tests.servers import Database, PostgreSQL
 from tests.transfer.checking import check, errors, found, state, warnings
 from tests.verify.users import reader
 from truecopy.model.finding import Level, Subject
@@ -37,6 +37,29 @@ def test_retention_of_a_slot(postgres_db: Database, mariadb_db: Database) -> Non
         postgres_db.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
         postgres_db.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
     assert "64.0 MiB" in found(report, Subject.LOG, "max_slot_wal_keep_size").message
+
+
+def test_the_log_of_a_target_that_is_watched(postgres_db: Database, mariadb_db: Database) -> None:
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    before = state(postgres_db)
+    postgres_db.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'")
+    postgres_db.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
+    try:
+        report = check(mariadb_db, postgres_db, verify=("target",))
+    finally:
+        postgres_db.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        postgres_db.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
+    assert report.is_ready
+    assert "64.0 MiB" in found(report, Subject.LOG, "the target keeps").message
+    assert state(postgres_db) == before, "a check makes no slot"
+
+
+def test_a_target_whose_log_tells_too_little(mariadb_db: Database) -> None:
+    mariadb_db.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with PostgreSQL("-c", "wal_level=replica") as server:
+        report = check(mariadb_db, server.create_database("plain"), verify=("target",))
+    level = found(report, Subject.LOG, "cannot read along: ")
+    assert "wal_level" in level.message + level.remedy
 
 
 def test_triggers_of_a_target(mariadb_db: Database, postgres_db: Database) -> None:

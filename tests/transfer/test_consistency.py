@@ -1,55 +1,129 @@
-"""With `consistency: table`, whoever reads the target sees only states that the source's table had."""
+"""With `consistency: table`, whoever reads the target sees only states that the source's table had.
+
+That is promised from the moment on at which the task's phase is `replicate`: until the replay has passed the end
+of the copy, rows go back in time. The reader asks in one snapshot for the phase, for the version of the table and for
+all of its rows; the writer notes, after each of its transactions, what the table held.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tests.servers import Database
+import psycopg
+import pymysql
+import pytest
+
+from tests.servers import Database, PostgreSQLServer
+from tests.transfer.beside import beside
+from tests.transfer.load import fill, writing
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import TABLE, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ACCOUNTS, MOVES = 50, 400
+ROWS, VERSIONS = 100, 8
+"""Rows at the start, and versions of the table that must have been read at the end."""
+CONTENT = "SELECT id, code, name, price, note FROM items"
 
 
-def test_a_reader_sees_only_states_that_the_source_had(
-    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
-) -> None:
-    """Money is moved between accounts: in every state of the source the sum is the same, and so is the count."""
-    mariadb_db.execute("CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL)")
-    mariadb_db.execute(f"INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_{ACCOUNTS}")
-    asked = Settings("move", mariadb_db.url, second_mariadb_db.url, consistency=TABLE)
-    Transfer(asked).run(until_caught_up=True)
-    stop, seen = threading.Event(), set[tuple[int, int]]()
+@dataclass
+class History:
+    """What the source's table held: its states, and the number of the transaction that made each."""
 
-    def read() -> None:
-        connection = second_mariadb_db.connect()
-        with connection.cursor() as cursor:
+    numbers: list[int] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)
+
+    def note(self, cursor: Any) -> None:
+        cursor.execute("SELECT @@last_gtid")
+        ((gtid,),) = cursor.fetchall()
+        if gtid:  # else nothing was changed so far
+            self.numbers.append(number_of(gtid))
+            self.states.append(content(cursor))
+
+    def at(self, number: int) -> int | None:
+        """The state after a transaction; None for the time before the first one."""
+        place = bisect_right(self.numbers, number)
+        return self.states[place - 1] if place else None
+
+
+@dataclass
+class Reader:
+    """Reads the target's table from before it is there until the test ends."""
+
+    target: Database
+    unfinished: int = 0
+    seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def __call__(self, stop: threading.Event) -> None:
+        is_postgresql = isinstance(self.target.server, PostgreSQLServer)
+        kind = "ISOLATION LEVEL REPEATABLE READ" if is_postgresql else "WITH CONSISTENT SNAPSHOT"
+        with closing(self.target.connect()) as connection, connection.cursor() as cursor:
             while not stop.is_set():
-                cursor.execute("SELECT COUNT(*), CAST(SUM(balance) AS SIGNED) FROM accounts")
-                seen.add(cursor.fetchone())
-                connection.commit()
-        connection.close()
+                cursor.execute(f"START TRANSACTION {kind}")
+                try:
+                    self._look(cursor)
+                except (psycopg.ProgrammingError, pymysql.ProgrammingError):
+                    self.unfinished += 1  # there is no such table yet
+                except pymysql.OperationalError as error:
+                    if error.args[0] != 1412:  # its definition has changed since the snapshot
+                        raise
+                cursor.execute("ROLLBACK")
+                time.sleep(0.02)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    connection = mariadb_db.connect()
-    with connection.cursor() as cursor:
-        for number in range(MOVES):
-            one, other = number % ACCOUNTS + 1, number * 7 % ACCOUNTS + 1
-            cursor.execute("BEGIN")
-            cursor.execute("UPDATE accounts SET balance = balance - 1 WHERE id = %s", (one,))
-            cursor.execute("UPDATE accounts SET balance = balance + 1 WHERE id = %s", (other,))
-            cursor.execute("COMMIT")
-            if number == MOVES // 2:
-                Transfer(asked).run(until_caught_up=True)
-    connection.close()
-    Transfer(asked).run(until_caught_up=True)
-    stop.set()
-    reader.join()
-    assert seen == {(ACCOUNTS, 100 * ACCOUNTS)}
-    query = "SELECT id, balance FROM accounts ORDER BY id"
-    assert second_mariadb_db.execute(query) == mariadb_db.execute(query)
+    def _look(self, cursor: Any) -> None:
+        cursor.execute("SELECT phase FROM truecopy_task")
+        phases = cursor.fetchall()
+        cursor.execute("SELECT position FROM truecopy_progress WHERE part LIKE '%%/t/%%'", ())
+        versions = cursor.fetchall()
+        state = content(cursor)
+        if [phase for (phase,) in phases] == ["replicate"]:
+            ((version,),) = versions
+            self.seen.append((number_of(version), state))
+        else:
+            self.unfinished += 1
+
+
+def content(cursor: Any) -> int:
+    cursor.execute(CONTENT)
+    return hash(frozenset(cursor.fetchall()))
+
+
+def number_of(gtid: str) -> int:
+    return int(gtid.rpartition("-")[2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("onto", ["second_mariadb_db", "postgres_db"])
+def test_a_reader_sees_only_states_that_the_source_had(
+    spark: SparkSession, mariadb_db: Database, onto: str, request: pytest.FixtureRequest
+) -> None:
+    target: Database = request.getfixturevalue(onto)
+    fill(mariadb_db, ROWS)
+    asked = Settings("move", mariadb_db.url, target.url, consistency=TABLE, chunk_rows=40)
+    transfer, history, reader = Transfer(asked), History(), Reader(target)
+    with beside(reader), beside(lambda _: transfer.run()):
+        try:
+            with writing(mariadb_db, ROWS, pause=0.04, note=history.note):
+                wait_for(lambda: len({version for version, _ in reader.seen}) >= VERSIONS)
+            wait_for(lambda: reader.seen[-1][1] == history.states[-1])
+        finally:
+            transfer.stop()
+    assert reader.unfinished, "it began too late"
+    numbers = [number for number, _ in reader.seen]
+    assert numbers == sorted(numbers), "the table went back"
+    wrong = [number for number, state in reader.seen if state != history.at(number)]
+    assert not wrong, f"{len(wrong)} of {len(reader.seen)} reads"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 150) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)

@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import Database, MariaDB
-from tests.transfer.cutting import HOW, application, cut_over, fill, is_equal, started
+from tests.transfer.cutting import (
+    HOW,
+    Killed,
+    application,
+    cut_over,
+    fill,
+    is_equal,
+    slots,
+    started,
+)
 from truecopy.model.errors import CannotFinish
-from truecopy.transfer.cutover.cutover import Cutover, WrittenAfterwards
+from truecopy.transfer.cutover import new_side
+from truecopy.transfer.cutover.after_kill import WrittenAfterwards
 from truecopy.transfer.cutover.settings import Commands
+from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.state import HELD, TURNED
 from truecopy.transfer.proof.shrinking import Shrunk
 from truecopy.transfer.run import Transfer
@@ -40,9 +51,7 @@ def test_what_fails_before_the_lock_leaves_no_slot_of_the_way_back(
     report = cut_over(settings)
     assert (report.state, report.downtime_seconds) == ("rolled-back", 0.0)
     assert "would keep writers out" in report.reason
-    assert not postgres_db.execute(
-        "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-    )
+    assert not slots(postgres_db)
 
 
 def test_a_lost_connection_at_the_decision_lets_writers_in_again(
@@ -144,19 +153,15 @@ def test_a_failed_switch_without_a_way_back(
     assert second_mariadb_db.execute("SELECT body FROM notes WHERE id = 3") == [("new",)]
 
 
-class _Killed(BaseException):
-    """Nobody catches it on the way, as nobody does a SIGKILL."""
-
-
 def _killed_at_the_switch(settings: Settings) -> None:
     """Ends after the decision for the new side, and before anybody was let in there."""
 
-    def die(_: Cutover) -> None:
-        raise _Killed
+    def die(_: Stage) -> None:
+        raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Cutover, "_let_in", die)
-        with pytest.raises(_Killed):
+        patch.setattr(new_side, "let_in", die)
+        with pytest.raises(Killed):
             cut_over(settings, MOVED)
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from tests.transfer.cutting import (
     is_equal,
     started,
     switch_back,
+    wait_until,
 )
 from truecopy.model.errors import UsageError
 from truecopy.transfer.cutover.standing import standing
@@ -45,13 +46,14 @@ STEPS = (
     "turned",
     "switching",
     "let in",
+    "moved",
 )
 
 # Runs the program, and kills it right after a step was written down, or done where nothing is written down.
 KILLED = """
 import os, signal, sys
 from truecopy.cli.main import main
-from truecopy.transfer.cutover import cutover, state, writers
+from truecopy.transfer.cutover import new_side, state, writers
 
 wanted = sys.argv.pop(1)
 
@@ -67,7 +69,7 @@ def killing(owner, name, at):
 killing(state.Steps, "enter", None)
 killing(state.Steps, "switch", "switching")
 killing(writers.EngineWriters, "hold", "locked")
-killing(cutover.Cutover, "_let_in", "let in")
+killing(new_side, "let_in", "let in")
 main()
 """
 
@@ -111,7 +113,8 @@ def test_killed_after_a_step(
         report = cut_over(settings, said=said.append)
         assert report.state == "switched", report.reason
         assert not app.can_write()
-    expected = "finishing it" if step in ("switching", "let in") else "writers were let in again"
+    finished = ("switching", "let in", "moved")
+    expected = "finishing it" if step in finished else "writers were let in again"
     assert any(expected in line for line in said)
     assert is_equal(mariadb_db, second_mariadb_db)
     Transfer(standing(settings)).run(until_caught_up=True)
@@ -119,7 +122,7 @@ def test_killed_after_a_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["held", "turned", "switching", "let in"])
+@pytest.mark.parametrize("step", ["held", "turned", "switching", "let in", "moved"])
 def test_a_switch_back_is_killed(
     spark: SparkSession,
     mariadb_db: Database,
@@ -181,6 +184,7 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
     task_file = write_task(tmp_path, mariadb_db, second_mariadb_db, failing)
     with (
         application(mariadb_db) as app,
+        application(second_mariadb_db) as new,
         ended_at_last(start("cutover", str(task_file), "--json")) as running,
     ):
         wait_until(lambda: not app.can_write())
@@ -199,8 +203,9 @@ def test_signals_are_refused_and_a_rollback_replicates_on(
         assert running.returncode == 3
         assert "SIGTERM is refused" in said
         assert "SIGINT is refused" in said
-    again = program("cutover", str(task_file), "--json", "--no-wait")
-    assert (again.code, again.document["state"]) == (3, "rolled-back")
+        again = program("cutover", str(task_file), "--json", "--no-wait")
+        assert (again.code, again.document["state"]) == (3, "rolled-back")
+        assert not new.can_write(), "some writers may have been moved there"
 
 
 @contextmanager
@@ -210,10 +215,3 @@ def ended_at_last(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[s
     finally:
         process.kill()
         process.communicate()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)

@@ -185,7 +185,7 @@ def test_a_late_attempt_and_a_resumed_run_bring_nothing(
     resumed = Busy(asked)
     resumed.run(until_caught_up=True)
     replication = cast(Any, resumed.replication_)
-    table, schema_id = f"{mariadb_db.name}.seen", next(iter(replication._targets))
+    table, schema_id = f"{mariadb_db.name}.seen", next(iter(replication.tables.targets))
     part = next(name for name in replication._progress if name.endswith(table))
     assert dump(second_mariadb_db) == dump(mariadb_db)
 
@@ -195,7 +195,7 @@ def test_a_late_attempt_and_a_resumed_run_bring_nothing(
         replication._epoch,
         asked.annotation,
         parse_endpoint(asked.target),
-        replication._targets,
+        replication.tables.targets,
         stands={part: ("0-1-1", 0)},
         starts=replication._origins,
         ends=replication._reached,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,14 @@ import pytest
 from tests.program import truecopy
 from tests.servers import Database, Server
 from tests.transfer.sharded import (
+    TWO,
     fill,
     held,
     is_in,
     keyspace,
     keyspace_file,
     legs_of,
+    shards_of,
     task_file,
     together,
     write,
@@ -33,20 +34,11 @@ from truecopy.transfer.run import RunReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TWO = "-80", "80-"
-
 
 @pytest.fixture
 def targets(second_mariadb_server: Server) -> Iterator[dict[str, Database]]:
-    """Two databases for two shards."""
-    name = f"bank_{secrets.token_hex(4)}"
-    made = {
-        shard: second_mariadb_server.create_database(f"{name}_{place}")
-        for place, shard in enumerate(TWO)
-    }
-    yield made
-    for database in made.values():
-        second_mariadb_server.drop_database(database.name)
+    with shards_of(second_mariadb_server) as made:
+        yield made
 
 
 @pytest.mark.long

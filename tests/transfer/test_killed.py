@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import truecopy
 from tests.program import start
 from tests.program import truecopy as program
-from tests.servers import Database, MariaDB
-from tests.transfer.killing import kill_all
+from tests.servers import Database, MariaDB, PostgreSQL
+from tests.transfer.killing import kill, kill_all, phase, wait_until
 from tests.transfer.load import fill, writing
 
-DURABLE = "--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"
+DURABLE: Mapping[type, tuple[str, ...]] = {
+    MariaDB: ("--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"),
+    PostgreSQL: ("--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
+}
 """Other servers may forget commits that their logs have, when they are killed."""
+KILL: Mapping[type, signal.Signals] = {MariaDB: signal.SIGKILL, PostgreSQL: signal.SIGQUIT}
+"""PostgreSQL is many processes: those that its first one leaves behind keep a new one from starting."""
 TASK = """task: move
 source: {source}
 target: {target}
@@ -39,24 +42,6 @@ def dump(database: Database) -> list[tuple[Any, ...]]:
     return database.execute(
         "SELECT HEX(CONCAT_WS('|', id, code, name, price, made, note)) FROM items ORDER BY id"
     )
-
-
-def kill(run: subprocess.Popen[str], dice: random.Random) -> None:
-    """The driver with all that it started, or only its Python workers, which Spark starts again."""
-    family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
-    workers = [one for one in family if _is_worker(one)]
-    if workers and dice.random() < 0.3:
-        for worker in workers:
-            worker.kill()
-        time.sleep(dice.uniform(0.5, 4))
-    kill_all(run)
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return "pyspark.daemon" in " ".join(process.cmdline())
-    except psutil.Error:  # gone, or about to be
-        return False
 
 
 def killed(
@@ -93,21 +78,31 @@ def test_killed(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moment", ["copy", "replication"])
 @pytest.mark.parametrize("end", ["source", "target"])
-def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, end: str) -> None:
-    one, other = MariaDB(*DURABLE), MariaDB(*DURABLE)
+@pytest.mark.parametrize("kind", [MariaDB, PostgreSQL])
+def test_a_server_that_is_killed_and_comes_back(
+    tmp_path: Path, kind: type[MariaDB | PostgreSQL], end: str, moment: str
+) -> None:
+    options = DURABLE[kind]
+    one, other = kind(*options), kind(*options)
     with one as here, other as there:
         source, target = here.create_database("shop"), there.create_database("shop")
         fill(source, 2000)
         file = tmp_path / "move.yaml"
-        file.write_text(TASK.format(source=source.url, target=target.url), encoding="utf-8")
+        pace = "throttle: {rate: 200}\n" if moment == "copy" else ""
+        file.write_text(TASK.format(source=source.url, target=target.url) + pace, encoding="utf-8")
         run = start("run", str(file))
-        time.sleep(20)
+        wait_until(lambda: phase(target) == ("snapshot" if pace else "replicate"), run)
         source.execute("UPDATE items SET price = price + 1 WHERE id % 3 = 0")
-        (one if end == "source" else other).restart(signal.SIGKILL)
+        hit = one if end == "source" else other
+        hit.restart(KILL[kind])
         source.execute("DELETE FROM items WHERE id % 5 = 0")
         time.sleep(10)
         kill_all(run)
         ended = program("run", str(file), "--until-caught-up")
         assert ended.code == 0, ended.err
-        assert dump(source) == dump(target)
+        assert is_equal(source, target)
+        query = "SELECT id, code, name, price, made, note FROM items ORDER BY id"
+        assert source.execute(query) == target.execute(query)

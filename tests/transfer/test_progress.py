@@ -39,6 +39,7 @@ def test_the_version_of_a_table_is_its_own_or_the_one_that_is_furthest_behind() 
     own = {"shop/t/a": ("0-1-5", 50), "shop/t/b": ("0-1-9", 90)}
     assert version_of("a", own) == Version("0-1-5", 50)
     assert version_of("c", own) is None
+    assert version_of("x", {"shop/t/t/x": ("0-1-5", 50)}) is None, "that is the table t/x"
     slices = {"shop/s/0": ("0-1-7", 70), "shop/s/63": ("0-1-6", 60), "shop/t/b": ("0-1-9", 90)}
     assert version_of("a", slices) == Version("0-1-6", 60)
     assert version_of("a", {"shop": ("0-1-8", 80)}) == Version("0-1-8", 80)

@@ -14,6 +14,7 @@ from tests.servers import Database
 from tests.transfer.load import fill
 from tests.transfer.proving import Proving
 from truecopy.engines.loading import comment
+from truecopy.metastore.known_progress import KnownProgress
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.transfer.proof.checksum import ChecksumVerifier
 from truecopy.transfer.proof.inline import InlineVerifier
@@ -62,7 +63,8 @@ def rogue_write(proving: Proving) -> set[str]:
 
 
 def wrong_coordinates(proving: Proving) -> set[str]:
-    """A run goes on from a position behind changes that were never applied."""
+    """A run goes on from a position behind changes that were never applied, and nothing here knows better."""
+    KnownProgress(proving.settings.task).forget()
     proving.source.execute("UPDATE items SET price = 7 WHERE id IN (11, 12)")
     ((behind,),) = proving.source.execute("SELECT @@gtid_current_pos")
     ours(proving, f"UPDATE truecopy_progress SET position = '{behind}'")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.killing import await_death, started_to_die
+from tests.transfer.load import fill
 from tests.transfer.proving import Proving
 from truecopy.engines.loading import comment
 from truecopy.model.endpoint import parse_endpoint
@@ -89,8 +93,8 @@ DAMAGE = {"a row": ROGUE, "a table": "ALTER TABLE items ADD extra INT"}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_finding_is_kept_until_a_run_has_failed_of_it(standing: Proving, damage: str) -> None:
-    """One that came upon it and was ended before its next batch has told nobody."""
+def test_a_finding_is_kept_until_it_was_told(standing: Proving, damage: str) -> None:
+    """One that came upon it and was ended before its next batch has told nobody, nor has one that was killed."""
     first = started(standing)
     standing.target.execute(DAMAGE[damage])
     unheard = first.work()
@@ -103,8 +107,44 @@ def test_a_finding_is_kept_until_a_run_has_failed_of_it(standing: Proving, damag
         raise NotProven(heard)
     second.close()
     third = started(standing)
-    assert third.work().found == 0, "whoever starts it again has seen it"
-    third.finish()
+    again = third.work()
+    third.close()
+    assert again.found == 1, "it was raised, and nobody has seen it"
+    NotProven(again).told()
+    fourth = started(standing)
+    assert fourth.work().found == 0, "whoever starts it again has seen it"
+    fourth.finish()
+
+
+def test_what_is_found_after_what_was_told_is_kept(standing: Proving) -> None:
+    first = started(standing)
+    standing.target.execute(ROGUE)
+    told = first.work()
+    standing.target.execute("UPDATE items SET price = 0 WHERE id = 6")
+    assert first.work().found == 1
+    first.close()
+    told.told()
+    again = started(standing)
+    assert [one.key for one in again.finish().mismatches] == [("6",)]
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_before_it_tells_leaves_it_to_the_next(
+    mariadb_db: Database, second_mariadb_db: Database, tmp_path: Path
+) -> None:
+    fill(mariadb_db, 20)
+    file = tmp_path / "told.yaml"
+    file.write_text(
+        f"task: told\nsource: {mariadb_db.url}\ntarget: {second_mariadb_db.url}\nverify: {{target: true}}\n"
+    )
+    run = ("run", str(file), "--until-caught-up")
+    assert program(*run).code == 0
+    second_mariadb_db.execute("UPDATE items SET price = price + 1 WHERE id = 6")
+    second_mariadb_db.execute("UPDATE items SET price = price - 1 WHERE id = 6")
+    await_death(started_to_die("truecopy.transfer.proof.chosen:Watch.close", *run))
+    told = program(*run)
+    assert (told.code, "the row id=6" in told.err) == (3, True), told.err
+    assert program(*run).code == 0, "it was told once"
 
 
 def test_what_is_found_at_the_very_end_is_kept_as_well(standing: Proving) -> None:

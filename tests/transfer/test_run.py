@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,11 +18,13 @@ from tests.program import truecopy as program
 from tests.servers import Database
 from tests.transfer.load import fill, writing
 from truecopy.engines import connect
+from truecopy.metastore.known_progress import KnownProgress
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,10 +132,17 @@ def test_a_run_that_ended_in_the_middle_of_a_multi_row_event_goes_on(
     before: dict[str, str] = dict(
         second_mariadb_db.execute("SELECT part, position FROM truecopy_progress")
     )
+    notes = KnownProgress(asked.task)
+    known = notes.find()
     mariadb_db.execute("UPDATE items SET name = 'c'")
     mariadb_db.execute("DELETE FROM items WHERE id % 7 = 0")
     Transfer(asked).run(until_caught_up=True)
-    # As if half of the parts had not been committed: their lines, and their rows, are as before.
+    # As if half of the parts had not been committed: their lines, and their rows, are as before, and nobody has
+    # noted that the batch was applied.
+    ended = notes.find()
+    assert known is not None
+    assert ended is not None
+    notes.begin(replace(ended, applied=known.applied))
     behind = sorted(before)[::2]
     for part in behind:
         second_mariadb_db.execute(
@@ -202,6 +215,50 @@ def test_run_from_a_task_file(
     again = program("run", str(file), "--until-caught-up", "--json")
     assert again.document["tables"][f"{mariadb_db.name}.items"]["changes_applied"] == 50
     assert is_equal(mariadb_db, second_mariadb_db)
+
+
+class Overhauled(Transfer):
+    """The source is written to once more, after everything that was committed is in."""
+
+    late: Callable[[], object] = staticmethod(lambda: None)
+
+    def _finish_tables(self, *given: Any) -> None:
+        super()._finish_tables(*given)
+        self.late()
+
+
+@pytest.mark.long
+def test_a_run_ends_with_what_status_says(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 20)
+    mariadb_db.execute("CREATE TABLE `a/b` (id INT PRIMARY KEY)")
+    asked = settings(mariadb_db.url, second_mariadb_db.url, consistency="table")
+    assert Transfer(asked).run(snapshot_only=True).lag_seconds is None, "nothing was replicated"
+    mariadb_db.execute("DELETE FROM items WHERE id <= 5")
+    mariadb_db.execute("INSERT INTO `a/b` VALUES (7)")
+    report = Transfer(asked).run(until_caught_up=True)
+    assert report.lag_seconds == 0
+    assert second_mariadb_db.execute("SELECT id FROM `a/b`") == [(7,)]
+    said = read_status(asked).plain()["tables"]
+    assert said.keys() == report.tables.keys()
+    for name, table in report.tables.items():
+        assert table.version == said[name]["version"], name
+        assert table.rows_copied == said[name]["rows_copied"]
+    version = report.tables[f"{mariadb_db.name}.items"].version
+    assert version is not None
+    age = datetime.now(UTC) - datetime.fromisoformat(str(version["committed_at"]))
+    assert timedelta(0) < age < timedelta(minutes=1)
+
+    def late() -> None:
+        mariadb_db.execute("DELETE FROM items WHERE id <= 10")
+        time.sleep(1.2)
+
+    behind = Overhauled(asked)
+    behind.late = late
+    report = behind.run(until_caught_up=True)
+    assert report.lag_seconds is not None
+    assert 1.2 <= report.lag_seconds <= report.seconds
 
 
 @pytest.mark.parametrize("target", ["sqlite", "duckdb"])

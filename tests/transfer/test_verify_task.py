@@ -20,7 +20,9 @@ from tests.transfer.load import fill
 from tests.verify.test_wrong_input import one_line
 from truecopy.tasks.file import load_task
 from truecopy.tasks.transfer import transfer_settings
+from truecopy.transfer.deletion import delete_task
 from truecopy.transfer.proof.alone import verify_task
+from truecopy.transfer.proof.verifier import NotProven
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import read_status
@@ -135,13 +137,32 @@ def test_a_task_that_copies_is_refused(
 def test_where_the_log_is_handed_out_once(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, tmp_path: Path
 ) -> None:
-    file = task_file(tmp_path, mariadb_db, postgres_db)
+    more = "verify: {inline: true, target: true}\n"
+    file = task_file(tmp_path, mariadb_db, postgres_db, more)
     fill(mariadb_db, 5)
-    Transfer(transfer_settings(load_task(file))).run(until_caught_up=True)
-    one_line(program("verify", "--task", file, "--verifier", "target"), 2, "hands its log out once")
-    assert program("verify", "--task", file).code == 0
-    postgres_db.execute("DELETE FROM items WHERE id = 3")
-    assert program("verify", "--task", file, "--delay", "1").code == 1
+    settings = transfer_settings(load_task(file))
+    Transfer(settings).run(until_caught_up=True)
+    try:
+        by_target = "verify", "--task", file, "--json", "--delay", "1", "--verifier", "target"
+        assert program(*by_target).code == 0
+        postgres_db.execute("UPDATE items SET price = price WHERE id = 3")
+        for _ in range(2):  # asking does not move the task's own verifier
+            ended = program(*by_target)
+            assert ended.code == 1, ended
+            (items,) = ended.document["tables"]
+            assert (items["differing"], [one["kind"] for one in items["structure"]]) == (
+                0,
+                ["rogue"],
+            )
+        with pytest.raises(NotProven, match="id=3") as raised:
+            Transfer(settings).run(until_caught_up=True)
+        raised.value.told()
+        assert program(*by_target).code == 0, "it was told of"
+        with running(spark, settings):  # whose own verifier reads the same log
+            mariadb_db.execute("UPDATE items SET name = 'ours' WHERE id = 4")
+            assert program(*by_target).code == 0
+    finally:
+        delete_task(settings)
 
 
 def task_file(folder: Path, source: Database, target: Database, more: str = "") -> str:

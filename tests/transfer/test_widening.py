@@ -8,9 +8,9 @@ import pytest
 
 import truecopy
 from tests.servers import Database
+from truecopy.transfer.redefinition import DefinitionChanged
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
-from truecopy.transfer.widening import DefinitionChanged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

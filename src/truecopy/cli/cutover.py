@@ -106,6 +106,7 @@ def _run(
     else:
         _print(report)
     sys.stdout.flush()
+    report.told()
     if report.exit_code and wait:
         say("replicating on, until it is stopped")
         Transfer(settings, listener).run()

@@ -126,7 +126,9 @@ def _run() -> int:
     except TyperException as error:
         return _fail(error.format_message(), 2, " (see --help)")
     except TruecopyError as error:
-        return _fail(str(error), error.exit_code)
+        code = _fail(str(error), error.exit_code)
+        error.told()
+        return code
     except BrokenPipeError:
         # The reader of the output went away; nothing is left to be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

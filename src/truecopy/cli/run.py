@@ -105,9 +105,10 @@ def _document(report: RunReport) -> dict[str, object]:
     return {
         "task": report.task,
         "state": report.state,
-        "lag_seconds": round(report.lag_seconds, 3),
+        "lag_seconds": None if report.lag_seconds is None else round(report.lag_seconds, 3),
         "tables": {name: asdict(state) for name, state in report.tables.items()},
         "seconds": round(report.seconds, 3),
+        "rows_waiting": report.rows_waiting,
     }
 
 

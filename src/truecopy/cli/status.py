@@ -111,7 +111,9 @@ def _why(found: Status) -> Iterator[str]:
         yield f"paused {ago(found.paused_at)}{doing}; truecopy resume lets it go on"
     elif found.progress.waits:
         yield f"waits: {escape(found.progress.waits)}"
-    if found.state == "stopped":
+    if found.state == "paused" and not found.paused_at:
+        yield f"paused {ago(found.heard_at)}: {escape(found.ended)}"
+    elif found.state == "stopped":
         if found.ended and found.ended != "done":
             yield f"the last run ended {ago(found.heard_at)}: {escape(found.ended)}"
         elif found.ended:

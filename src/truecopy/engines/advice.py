@@ -139,6 +139,10 @@ class Advisor(Protocol):
         """The modes that sessions have which do not ask for others; None where there are no modes."""
         ...
 
+    def set_sql_mode(self, modes: frozenset[str]) -> str:
+        """The statement that gives later sessions these modes; empty where there are none."""
+        ...
+
     def row_limit(self) -> RowLimit | None:
         """How large a row may be on its way; None where nothing but memory bounds it."""
         ...
@@ -157,6 +161,10 @@ class Advisor(Protocol):
 
     def alter_column(self, name: TableName, column: Column, like: Column, of: Table) -> str:
         """The statement that lets a column hold what a column of another table holds; empty where there is none."""
+        ...
+
+    def change_key(self, table: Table, key: Sequence[str]) -> str:
+        """The statement that gives a table another primary key; empty where there is none."""
         ...
 
     def inventory(self) -> list[Uncarried]:

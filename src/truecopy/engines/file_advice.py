@@ -82,6 +82,9 @@ class FileAdvisor:
     def sql_mode(self) -> frozenset[str] | None:
         return None
 
+    def set_sql_mode(self, modes: frozenset[str]) -> str:  # noqa: ARG002
+        return ""
+
     def row_limit(self) -> RowLimit | None:
         return None
 
@@ -98,6 +101,9 @@ class FileAdvisor:
         yield from ()
 
     def alter_column(self, name: TableName, column: Column, like: Column, of: Table) -> str:  # noqa: ARG002
+        return ""
+
+    def change_key(self, table: Table, key: Sequence[str]) -> str:  # noqa: ARG002
         return ""
 
     def _listed(self, kinds: Mapping[str, str], notes: Mapping[str, str]) -> list[Uncarried]:

@@ -212,6 +212,9 @@ class MySQLAdvisor:
     def sql_mode(self) -> frozenset[str] | None:
         return frozenset(filter(None, self._settings.get("sql_mode", "").split(",")))
 
+    def set_sql_mode(self, modes: frozenset[str]) -> str:
+        return f"SET GLOBAL sql_mode = '{','.join(sorted(modes))}'"
+
     def row_limit(self) -> RowLimit | None:
         limit = int(self._settings.get("max_allowed_packet") or 0)
         larger = "SET GLOBAL max_allowed_packet = 1073741824"
@@ -240,6 +243,11 @@ class MySQLAdvisor:
         null = "NULL" if like.nullable or column.nullable else "NOT NULL"
         native = mysql_create.type_of(self._server, of, like, 0)
         return f"ALTER TABLE {self._name(name)} MODIFY {self._plain(column.name)} {native} {null}"
+
+    def change_key(self, table: Table, key: Sequence[str]) -> str:
+        columns = ", ".join(map(self._plain, key))
+        drop = "DROP PRIMARY KEY, " if table.primary else ""
+        return f"ALTER TABLE {self._name(table.name)} {drop}ADD PRIMARY KEY ({columns})"
 
     def inventory(self) -> list[Uncarried]:
         return mysql_inventory.inventory(self._session, is_mariadb=self._server.is_mariadb)

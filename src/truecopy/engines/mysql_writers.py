@@ -59,6 +59,10 @@ class MySQLWriters:
         for name in reversed([name for name in _SETTINGS if name in before]):
             self._execute(f"SET GLOBAL {name} = {int(before[name])}")
 
+    def is_held(self, way: str, tables: Sequence[TableName]) -> bool:  # noqa: ARG002
+        # Of a table lock only the session knows that has it.
+        return way == TABLES or bool(self._settings()["read_only"])
+
     def ease(self, way: str) -> None:
         if way == READ_ONLY and "super_read_only" in self._settings():
             self._execute("SET GLOBAL super_read_only = 0")

@@ -29,6 +29,7 @@ from truecopy.engines.postgresql_schema import describe_table, find_table, list_
 from truecopy.engines.postgresql_writers import PostgreSQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, SharedSession
+from truecopy.engines.sql import table_sql
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.relation import WHOLE, Chunk, Relation
@@ -55,6 +56,10 @@ _PASSED_ON = (
     "options",
 )
 _BLOCK = 1 << 20
+_IDENTITIES = """
+SELECT n.nspname::text, c.relname::text, c.oid::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')
+"""
 _NOT_A_VALUE = ("22P02", "22003", "22007", "22008")
 
 
@@ -286,6 +291,13 @@ class PostgreSQL(SharedSession):
     def describe(self, name: TableName) -> Table:
         require_select(self.fetch, self.endpoint, name)
         return describe_table(self.fetch, self.dialect, self.endpoint, name)
+
+    def identities(self) -> dict[TableName, str]:
+        rows = self.fetch(Statement(_IDENTITIES))
+        return {TableName(schema, table): oid for schema, table, oid in rows}
+
+    def log_whole_rows(self, name: TableName) -> str:
+        return f"ALTER TABLE {table_sql(self.dialect, name)} REPLICA IDENTITY FULL"
 
     def require_select(self, relation: Relation) -> None:
         columns = [column.name for column in relation.columns]

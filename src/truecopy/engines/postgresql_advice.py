@@ -30,6 +30,7 @@ from truecopy.model.types import Date, Decimal, Float, Timestamp
 
 _TABLE_RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _TABLE = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+_PRIMARY = "JOIN pg_constraint p ON p.conrelid = c.oid AND p.contype = 'p'"
 _TRIGGERS = """
 SELECT n.nspname::text, c.relname::text, quote_ident(t.tgname), t.tgenabled::text,
     CASE WHEN t.tgtype & 2 > 0 THEN 'BEFORE' WHEN t.tgtype & 64 > 0 THEN 'INSTEAD OF' ELSE 'AFTER' END
@@ -164,6 +165,9 @@ class PostgreSQLAdvisor:
     def sql_mode(self) -> frozenset[str] | None:
         return None
 
+    def set_sql_mode(self, modes: frozenset[str]) -> str:  # noqa: ARG002
+        return ""
+
     def row_limit(self) -> RowLimit | None:
         return None
 
@@ -194,6 +198,15 @@ class PostgreSQLAdvisor:
         native = postgresql_create.type_of(of, like, lambda _: True)
         null = f", ALTER COLUMN {one} DROP NOT NULL" if like.nullable > column.nullable else ""
         return f"ALTER TABLE {self._name(name)} ALTER COLUMN {one} TYPE {native}{null}"
+
+    def change_key(self, table: Table, key: Sequence[str]) -> str:
+        held = self._fetch(
+            f"SELECT p.conname::text {_TABLE.replace('WHERE', _PRIMARY + ' WHERE')}",
+            *(table.name.schema, table.name.table),
+        )
+        drop = "".join(f"DROP CONSTRAINT {self._quote(name)}, " for (name,) in held)
+        columns = ", ".join(map(self._quote, key))
+        return f"ALTER TABLE {self._name(table.name)} {drop}ADD PRIMARY KEY ({columns})"
 
     def inventory(self) -> list[Uncarried]:
         return inventory(self._session.fetch)

@@ -97,6 +97,9 @@ class PostgreSQLWriters:
         if before.get("rights"):
             self._in_one([_grant(one) for one in before["rights"]])
 
+    def is_held(self, way: str, tables: Sequence[TableName]) -> bool:
+        return not self.survey(way, tables)["rights"]
+
     def ease(self, way: str) -> None:
         """Nothing to do: our own rights were left alone."""
 

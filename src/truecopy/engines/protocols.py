@@ -333,6 +333,24 @@ class Creates(Protocol):
 
 
 @runtime_checkable
+class Identifies(Protocol):
+    """Tells a table from another one that has got its name: for logs that do not say so themselves."""
+
+    def identities(self) -> dict[TableName, str]:
+        """Of all tables: the same for as long as the table is there, whatever it is called."""
+        ...
+
+
+@runtime_checkable
+class LogsInPart(Protocol):
+    """Leaves values that did not change out of its log, unless it is told otherwise."""
+
+    def log_whole_rows(self, name: TableName) -> str:
+        """The statement after which changes of a table are logged with all values."""
+        ...
+
+
+@runtime_checkable
 class SetsSequences(Protocol):
     """Numbers rows by itself."""
 

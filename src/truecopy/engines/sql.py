@@ -85,6 +85,21 @@ def table_sql(dialect: Dialect, name: TableName) -> str:
     return ".".join(dialect.quote(part) for part in parts)
 
 
+def drop_table_sql(dialect: Dialect, name: TableName) -> str:
+    """Every engine says it so."""
+    return f"DROP TABLE {table_sql(dialect, name)}"
+
+
+def rename_table_sql(dialect: Dialect, old: TableName, new: TableName) -> str:
+    """To another name in the same schema."""
+    return f"ALTER TABLE {table_sql(dialect, old)} RENAME TO {dialect.quote(new.table)}"
+
+
+def drop_column_sql(dialect: Dialect, name: TableName, column: str) -> str:
+    """Every engine says it so."""
+    return f"ALTER TABLE {table_sql(dialect, name)} DROP COLUMN {dialect.quote(column)}"
+
+
 def fingerprint_sql(dialect: Dialect, relation: Relation) -> str:
     """The fingerprint of the columns that the database can give the text of."""
     return dialect.hash60(row_text_sql(dialect, relation, pushed_texts(dialect, relation)))

@@ -373,6 +373,16 @@ class SQLite(RelationalSession):
             return None
         return str(int.from_bytes(header[24:28], "big"))
 
+    def log_end(self) -> str | None:
+        """Rows and their log are one file, so that whoever sees the one sees the other."""
+        try:
+            return sqlite_snapshot.log_end(self._connection)
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
+
+    def visible_position(self) -> str | None:
+        return self.log_end()
+
     def _others(self) -> str:
         names = [str(name) for name in self.tables()]
         return f"; there are {', '.join(names)}" if 0 < len(names) <= _SHOWN else ""

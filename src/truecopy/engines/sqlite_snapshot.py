@@ -13,3 +13,12 @@ def open_snapshot(connection: sqlite3.Connection) -> str:
     connection.execute("BEGIN")
     ((last,),) = connection.execute(f"SELECT MAX(sequence) FROM {CHANGE_LOG}").fetchall()
     return str(last or 0)
+
+
+def log_end(connection: sqlite3.Connection) -> str | None:
+    """The last number of the log that this connection sees, with all that was written before it; None without a log."""
+    there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+    if not connection.execute(there, (CHANGE_LOG,)).fetchall():
+        return None
+    ((last,),) = connection.execute(f"SELECT MAX(sequence) FROM {CHANGE_LOG}").fetchall()
+    return None if last is None else str(last)

@@ -38,6 +38,10 @@ class WriterGate(Protocol):
         """Makes it as it was; does no harm where nothing was changed."""
         ...
 
+    def is_held(self, way: str, tables: Sequence[TableName]) -> bool:
+        """Whether writers who connect where this session is connected are held off, as far as it can tell."""
+        ...
+
     def ease(self, way: str) -> None:
         """Lets Truecopy itself write again, and nobody else."""
         ...

@@ -11,6 +11,9 @@ class TruecopyError(Exception):
     def __str__(self) -> str:
         return " ".join(super().__str__().split())
 
+    def told(self) -> None:
+        """To be called when its text was shown: what was kept so that it is not lost before may be forgotten."""
+
 
 class UsageError(TruecopyError):
     """Wrong usage or configuration: the same command can never succeed."""

@@ -62,8 +62,8 @@ class Task(Section):
     """How changes are read."""
     cascades: Literal["refuse", "target"] = "refuse"
     """Foreign keys whose cascades the source does not log: refuse such tables, or let the target cascade."""
-    ddl: Literal["additive", "pause", "fail"] = "additive"
-    """DDL on the source: apply what only adds and pause at the rest, pause at all, or fail."""
+    ddl: Literal["additive", "pause"] = "additive"
+    """DDL on the source: apply what only adds and pause at the rest, or pause at all."""
     cutover: Cutover = Cutover()
     """How the target takes over."""
     spark: Spark = Spark()

@@ -239,7 +239,7 @@ class Applying:
             raise CannotFinish(
                 f"the row {', '.join(map(str, key))} of {to.table} was updated, the log left out its long values, and"
                 " the target does not have the row: was it deleted there? Repair the table (truecopy verify --repair),"
-                " or set REPLICA IDENTITY FULL on the source"
+                " or let the source log whole rows"
             )
 
 
@@ -255,8 +255,8 @@ def as_effects(changes: pa.Table) -> pa.Table:
 
 
 def shard_of(part: str) -> str:
-    """The shard whose changes a part takes."""
-    return part.rsplit("/", 2)[0] if part.count("/") >= 2 else part
+    """The shard whose changes a part takes: its name has no slash, and that of a table may have some."""
+    return part.partition("/")[0]
 
 
 def run_all(target: Any, statements: Sequence[str], annotation: str) -> None:

@@ -43,8 +43,14 @@ class Copying:
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
 
-    def copy(self, spark: SparkSession, source: Session, steering: Steering) -> None:
-        """Copies chunk after chunk; each is told of when it is in."""
+    def copy(
+        self,
+        spark: SparkSession,
+        source: Session,
+        steering: Steering,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Copies chunk after chunk; each is told of when it is in. What `check` raises then ends the copy."""
         self._require_origin(source)
         with pool.lease(self._target) as target:
             tasks = self._planned(source, target)
@@ -53,6 +59,7 @@ class Copying:
         pace = partial(steering.pace, lanes=lanes, cut=partial(self._cut_smaller, source))
         for copied in self._copied(spark, tasks, pace):
             steering.pulse.copied(copied)
+            check()
 
     def _require_origin(self, source: Session) -> None:
         """Another server of a shard may not have got to where the copy began; it would lack what is not replayed."""

@@ -9,6 +9,7 @@ from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Introspects
 from truecopy.metastore.database import choose_metastore
+from truecopy.metastore.known_progress import KnownProgress
 from truecopy.metastore.validations import RUNNING, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
@@ -18,14 +19,14 @@ from truecopy.transfer.continuous.standing import read_validation
 from truecopy.transfer.control import CONTROL, COUNTS, REPORT, Control
 from truecopy.transfer.cutover.back import back_name
 from truecopy.transfer.cutover.state import STEPS
-from truecopy.transfer.ledger import CHUNKS, PROGRESS, TASKS, Ledger
+from truecopy.transfer.ledger import CHUNKS, PROGRESS, SOURCES, TASKS, Ledger
 from truecopy.transfer.proof.store import has_store, remove_store
 from truecopy.transfer.proof.target_log import remove_target_log
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.status import is_running
 
 STOP_SECONDS = 60.0
-_TABLES = (TASKS, CHUNKS, PROGRESS, CONTROL, REPORT, COUNTS, STEPS)
+_TABLES = (TASKS, CHUNKS, PROGRESS, SOURCES, CONTROL, REPORT, COUNTS, STEPS)
 
 
 class NoSuchTask(UsageError):
@@ -39,6 +40,8 @@ def delete_task(settings: Settings) -> list[str]:
     _require_still(settings)
     said = _stop_validation(settings)
     said += _forget_lines(settings)
+    for task in (settings.task, back_name(settings.task)):
+        KnownProgress(task).forget()
     if not said and not has_store(settings.task):
         raise NoSuchTask(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
     said += _forget_proof(settings.task, settings.target)

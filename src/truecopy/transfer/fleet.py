@@ -138,12 +138,14 @@ def _joined(task: str, legs: Mapping[str, RunReport], seconds: float) -> RunRepo
                 version={**(known.version or {}), leg: state.version},
             )
     states = [report.state for report in legs.values()]
+    lags = [report.lag_seconds for report in legs.values() if report.lag_seconds is not None]
     return RunReport(
         task,
         min(states, key=_order),
-        max(report.lag_seconds for report in legs.values()),
+        max(lags, default=None),
         tables,
         seconds,
+        sum(report.rows_waiting for report in legs.values()),
     )
 
 

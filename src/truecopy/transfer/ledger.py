@@ -17,7 +17,8 @@ from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.relation import Chunk
 
 TASKS, CHUNKS, PROGRESS = "truecopy_task", "truecopy_chunk", "truecopy_progress"
-TABLES = (TASKS, CHUNKS, PROGRESS)
+SOURCES = "truecopy_source"
+TABLES = (TASKS, CHUNKS, PROGRESS, SOURCES)
 SNAPSHOT, REPLAY, REPLICATE = "snapshot", "replay", "replicate"
 """The phases of a task."""
 
@@ -31,6 +32,9 @@ _CREATE = (
     f"""CREATE TABLE IF NOT EXISTS {PROGRESS} (
         task VARCHAR(190) NOT NULL, part VARCHAR(190) NOT NULL, position TEXT NOT NULL,
         committed_at BIGINT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (task, part))""",
+    f"""CREATE TABLE IF NOT EXISTS {SOURCES} (
+        task VARCHAR(190) NOT NULL, source_table VARCHAR(190) NOT NULL, identity TEXT NOT NULL,
+        schema_id VARCHAR(16) NOT NULL, PRIMARY KEY (task, source_table))""",
 )
 
 
@@ -50,6 +54,20 @@ class TaskLine:
     phase: str
     origin: dict[str, Any]
     epoch: int
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """What the ledger says of a source table.
+
+    Attributes:
+        identity: By which the source knows it, whatever it is called; or the position at which another table has
+            got its name, where somebody says that this is the same to the task.
+        schema_id: The definition that changes were last applied under, as the metastore knows it.
+    """
+
+    identity: str
+    schema_id: str
 
 
 @dataclass(frozen=True)
@@ -144,6 +162,7 @@ class Ledger:
                 )
             self._lines.execute(f"DELETE FROM {PROGRESS} WHERE task = ?", self._task)
             self._lines.execute(f"DELETE FROM {CHUNKS} WHERE task = ?", self._task)
+            self._lines.execute(f"DELETE FROM {SOURCES} WHERE task = ?", self._task)
             for table in tables:
                 self._lines.execute(
                     f"INSERT INTO {CHUNKS} (task, source_table, number, bounds, copied) VALUES (?, ?, 0, ?, 0)",
@@ -252,6 +271,42 @@ class Ledger:
             self._task,
         )
         return dict(rows)
+
+    # Source tables
+
+    def sources(self) -> dict[str, SourceLine]:
+        rows = self._lines.look(
+            f"SELECT source_table, identity, schema_id FROM {SOURCES} WHERE task = ?", self._task
+        )
+        return {table: SourceLine(identity, schema_id) for table, identity, schema_id in rows}
+
+    def note_source(self, table: str, line: SourceLine) -> None:
+        """Says anew what a source table is."""
+        with self._lines.transaction():
+            self._lines.execute(
+                f"DELETE FROM {SOURCES} WHERE task = ? AND source_table = ?", self._task, table
+            )
+            self._lines.execute(
+                f"INSERT INTO {SOURCES} (task, source_table, identity, schema_id) VALUES (?, ?, ?, ?)",
+                *(self._task, table, line.identity, line.schema_id),
+            )
+
+    def rename_source(self, old: str, new: str) -> None:
+        """A source table has another name; what was copied of it stays copied."""
+        with self._lines.transaction():
+            for lines in (CHUNKS, SOURCES):
+                self._lines.execute(
+                    f"UPDATE {lines} SET source_table = ? WHERE task = ? AND source_table = ?",
+                    *(new, self._task, old),
+                )
+
+    def leave_source(self, table: str) -> None:
+        """A source table is gone, and so is what it brought."""
+        with self._lines.transaction():
+            for lines in (CHUNKS, SOURCES):
+                self._lines.execute(
+                    f"DELETE FROM {lines} WHERE task = ? AND source_table = ?", self._task, table
+                )
 
     # Progress
 

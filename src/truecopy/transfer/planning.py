@@ -9,13 +9,16 @@ from typing import Any, cast
 from truecopy.engines.protocols import (
     ChecksRights,
     Creates,
+    Identifies,
     Introspects,
     Loads,
     ReadsAtPosition,
     Session,
 )
 from truecopy.mapping.plan import MappingRules, TableMapping, plan_tables
+from truecopy.mapping.routes import find_way, parse_name
 from truecopy.mapping.transformers import check_expressions, inferred_by
+from truecopy.metastore.definitions import Definitions
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.table import Column, Table, TableName
@@ -24,7 +27,7 @@ from truecopy.spark import is_local
 from truecopy.spark import session as spark_session
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.control import Control
-from truecopy.transfer.ledger import SNAPSHOT, Ledger
+from truecopy.transfer.ledger import SNAPSHOT, Ledger, SourceLine
 from truecopy.transfer.narrowing import narrowed
 from truecopy.transfer.plan import (
     TablePlan,
@@ -37,6 +40,7 @@ from truecopy.transfer.plan import (
 )
 from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
 from truecopy.transfer.proof.shapes import altering
+from truecopy.transfer.redefinition import as_of, defined_by, known_definition
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.ties import are_wanted, find_ties, require_possible
 from truecopy.transfer.widening import widen
@@ -53,6 +57,7 @@ class Planning:
 
     Attributes:
         rules: What becomes of rows, completed by what the source's tables tell.
+        departed: Tables that were copied, and that the source has no more.
     """
 
     def __init__(self, settings: Settings, said: Callable[[str], None]) -> None:
@@ -61,16 +66,71 @@ class Planning:
         self._source = parse_endpoint(settings.source)
         self._target = parse_endpoint(settings.target)
         self.rules: MappingRules = settings.rules
+        self.departed: frozenset[str] = frozenset()
 
     def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The way of each table, by its name on the source; missing tables are made, what cannot be is refused."""
         self._refuse_what_cannot_be(target)
-        self._refuse_tables_that_came_later(source, target)
-        return self._plan(source, target, self._target_table)
+        if not isinstance(source, Introspects):
+            raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
+        ledger = self._ledger(target)
+        ledger.create()
+        Control(cast(Any, target), self._settings.task).create()
+        line = ledger.find()
+        if line is None or line.phase == SNAPSHOT:
+            plans = self._plan(source, target, self._chosen(source), self._target_table)
+            self._note_sources(source, ledger, list(plans))
+            return plans
+        tables = self._as_of_the_last_change(source, target, self._chosen(source))
+        plans = self._plan(source, target, tables, self._target_table)
+        noted = ledger.sources()
+        self._note_sources(source, ledger, [name for name in plans if name not in noted])
+        return plans
 
     def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The same for a task that has made its tables; nothing is written."""
-        return self._plan(source, target, self._found_table)
+        return self._plan(source, target, self._chosen(source), self._found_table)
+
+    def _chosen(self, source: Session) -> dict[TableName, Table]:
+        """The tables of the task, as they are now."""
+        if not isinstance(source, Introspects):
+            raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
+        names = [name for name in source.tables() if self._settings.wants(name)]
+        return {name: source.describe(name) for name in names}
+
+    def _note_sources(self, source: Introspects, ledger: Ledger, tables: Sequence[str]) -> None:
+        """Which tables they are, and how they are defined: later changes are judged by that."""
+        definitions = Definitions()
+        identities = source.identities() if isinstance(source, Identifies) else {}
+        for table in tables:
+            name = parse_name(table)
+            definition = defined_by(source.describe(name))
+            definitions.remember([definition])
+            ledger.note_source(table, SourceLine(identities.get(name, ""), definition.schema_id))
+
+    def _as_of_the_last_change(
+        self, source: Introspects, target: Session, present: Mapping[TableName, Table]
+    ) -> dict[TableName, Table]:
+        """The tables that were copied, as the changes see them that come next: the stream tells what they became."""
+        ledger, onto = self._ledger(target), cast(Introspects, target)
+        copied, noted, definitions = ledger.tables(), ledger.sources(), Definitions()
+        missing = map(parse_name, copied - set(map(str, present)))
+        departed = {name for name in missing if self._settings.wants(name)}
+        self.departed = frozenset(map(str, departed))
+        if not departed:
+            self._refuse_later(present, copied)
+        home = _home(source, [*present, *departed])
+        tables = {}
+        for name in [*(name for name in present if str(name) in copied), *sorted(departed)]:
+            known = known_definition(definitions, noted.get(str(name)))
+            way = find_way(name, self._settings.rules.routes, home)
+            found = onto.find(str(way.target))
+            there = onto.describe(found) if found is not None else None
+            if known is not None and (there is not None or name in present):
+                tables[name] = as_of(known, present.get(name), there, name, way.columns)
+            elif name in present:
+                tables[name] = present[name]
+        return tables
 
     def _refuse_what_cannot_be(self, target: Session) -> None:
         if not isinstance(target, Loads) or not isinstance(target, Introspects):
@@ -82,32 +142,28 @@ class Planning:
                 f"{self._target} is a file of this machine, which the executors of a cluster cannot open"
             )
 
-    def _refuse_tables_that_came_later(self, source: Session, target: Session) -> None:
-        """Once the copy is done, the rows of another table would never be copied."""
-        ledger = self._ledger(target)
-        ledger.create()
-        Control(cast(Any, target), self._settings.task).create()
-        line = ledger.find()
-        if line is None or line.phase == SNAPSHOT or not isinstance(source, Introspects):
-            return
-        copied = ledger.tables()
-        for name in source.tables():
-            if self._settings.wants(name) and str(name) not in copied:
+    def _refuse_later(self, present: Mapping[TableName, Table], copied: set[str]) -> None:
+        """Once the copy is done, the rows of another table would never be copied.
+
+        One that came when another went may be that one: the stream tells.
+        """
+        for name in present:
+            if str(name) not in copied:
                 raise UsageError(
                     f"{name} was not there when {self._settings.task} copied its tables: exclude it, or carry it"
                     " by a task of its own"
                 )
 
     def _plan(
-        self, source: Session, target: Session, onto_for: _TargetTable
+        self,
+        source: Session,
+        target: Session,
+        tables: Mapping[TableName, Table],
+        onto_for: _TargetTable,
     ) -> dict[str, TablePlan]:
-        if not isinstance(source, Introspects):
-            raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
-        names = [name for name in source.tables() if self._settings.wants(name)]
-        if not names:
+        if not tables and not self.departed:
             raise UsageError(f"no table of {self._source} is chosen by the task")
-        tables = {name: source.describe(name) for name in names}
-        home = next((name.schema for name in names if source.find(name.table) == name), None)
+        home = _home(cast(Introspects, source), [*tables, *map(parse_name, self.departed)])
         self.rules = replace(self._settings.rules, home=home, infer=self._infer)
         mappings = {mapping.source: mapping for mapping in plan_tables(tables.values(), self.rules)}
         ties = self._ties(source, target, tables, mappings)
@@ -120,10 +176,11 @@ class Planning:
             plan = tied(plan, ties.get(name))
             if self._settings.leg:
                 plan = narrowed(plan, self._settings.leg, source, target)
-            for side, relation in ((source, plan.read), (target, plan.target)):
+            is_there = str(name) not in self.departed
+            for side, relation in ((source, plan.read), (target, plan.target))[not is_there :]:
                 if isinstance(side, ChecksRights):
                     side.require_select(relation)
-            if plan.is_keyless:
+            if plan.is_keyless and is_there:
                 self._require_position(source, plan)
             plans[str(name)] = plan
         return plans
@@ -198,3 +255,10 @@ class Planning:
 
     def _ledger(self, target: Session) -> Ledger:
         return Ledger(cast(Any, target), self._settings.task)
+
+
+def _home(source: Introspects, names: Sequence[TableName]) -> str | None:
+    """The source's default schema, where a table of the task is in it."""
+    at_home = (name.schema for name in names if source.find(name.table) == name)
+    gone = (name.schema for name in names if source.find(name.table) is None)
+    return next(at_home, next(gone, None))

@@ -136,8 +136,9 @@ def version_of(table: str, parts: Mapping[str, tuple[str, int]]) -> Version | No
 
     Of 64 slices it is the one that is furthest behind.
     """
-    own = [at for part, at in parts.items() if part.endswith(f"/t/{table}")]
-    shared = own or [at for part, at in parts.items() if "/t/" not in part]
+    within = [(part.partition("/")[2], at) for part, at in parts.items()]
+    own = [at for part, at in within if part == f"t/{table}"]
+    shared = own or [at for part, at in within if not part.startswith("t/")]
     return Version(*min(shared, key=lambda at: at[1])) if shared else None
 
 

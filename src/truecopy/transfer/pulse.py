@@ -16,6 +16,7 @@ from truecopy.model.errors import TruecopyError
 from truecopy.transfer.control import Control, Count
 from truecopy.transfer.ledger import CopiedSoFar
 from truecopy.transfer.progress import Meter, Progress, TableProgress
+from truecopy.transfer.redefinition import DefinitionChanged
 from truecopy.transfer.snapshot import Copied
 
 BEAT_SECONDS = 2.0
@@ -59,18 +60,18 @@ class Pulse:
         thread = threading.Thread(target=beats, name="pulse", daemon=True)
         if beside:
             thread.start()
-        ended = "interrupted"
+        ended, is_paused = "interrupted", False
         try:
             yield
             ended = "done"
         except TruecopyError as error:
-            ended = str(error)
+            ended, is_paused = str(error), isinstance(error, DefinitionChanged)
             raise
         finally:
             stop.set()
             if beside:
                 thread.join()
-            self._end(ended)
+            self._end(ended, {"paused": True} if is_paused else {})
 
     # What happens
 
@@ -167,10 +168,10 @@ class Pulse:
         finally:
             self._beating.release()
 
-    def _end(self, how: str) -> None:
+    def _end(self, how: str, more: Mapping[str, Any]) -> None:
         with suppress(TruecopyError):
             said = self._report(self.progress())
-            self._say({**said, "waits": "", "rate": 0.0, "ended": how})
+            self._say({**said, "waits": "", "rate": 0.0, "ended": how, **more})
 
     def _report(self, progress: Progress) -> dict[str, Any]:
         """What the ledger does not know itself."""

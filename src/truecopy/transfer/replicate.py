@@ -14,49 +14,53 @@ import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.engines.lines import transaction
+from truecopy.engines.protocols import LogsInPart
 from truecopy.mapping.changes import map_changes
-from truecopy.mapping.plan import TableMapping, as_table, plan_definition
-from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import CHANGE_SCHEMA, INSERT, TRUNCATE, Definition
+from truecopy.mapping.routes import parse_name
+from truecopy.model.change import (
+    CHANGE_SCHEMA,
+    DROP,
+    INSERT,
+    REDEFINITIONS,
+    TRUNCATE,
+)
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
-from truecopy.model.table import Table, TableName
+from truecopy.stream.request import Request
 from truecopy.transfer.apply import (
     EFFECTS,
     Applying,
     Place,
     as_effects,
     is_behind,
-    run_all,
     shard_of,
 )
+from truecopy.transfer.carried import CarriedTables
+from truecopy.transfer.joining import Notes
 from truecopy.transfer.ledger import Ledger
-from truecopy.transfer.narrowing import narrowed, narrowed_changes
+from truecopy.transfer.narrowing import narrowed_changes
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import SHARED, Fact, Packed, pack, packed, unpacked
 from truecopy.transfer.plan import (
-    ChangeTarget,
     TablePlan,
-    change_target,
-    mapped_target,
-    plan_table,
-    tied,
 )
-from truecopy.transfer.proof.shapes import altering
+from truecopy.transfer.redefinition import EMPTIED, DefinitionChanged
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
 from truecopy.transfer.ties import tied_plans
-from truecopy.transfer.widening import lost_columns, new_columns, refuse_lost, widen
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SETTLE_SECONDS = 10.0
+LOOK_SECONDS = 5.0
 AS_THEY_ARE = (
     "shard", "position", "commit_order", "seq", "committed_at", "kind", "table", "key", "after",
     "unchanged", "schema_id",
 )  # fmt: skip
 """What is needed of a change whose row arrives as it is."""
+_APART = (TRUNCATE, *REDEFINITIONS)
+"""Changes that are not of rows: their transactions stand alone."""
 TIED = "c/tied"
 """The part of all tables that foreign keys tie together."""
 
@@ -65,6 +69,7 @@ class Replication:
     """Applies batches of the change stream; lives on the driver.
 
     Attributes:
+        tables: What it carries.
         applied: Changes by source table, since it was made.
         replaying: Whether the end of the copy has not been passed yet.
         failure: Why the last batch could not be applied.
@@ -82,12 +87,10 @@ class Replication:
         self._settings = settings
         self._source = parse_endpoint(settings.source)
         self._target = target
-        self._plans = plans
+        self.tables = CarriedTables(settings, target, plans)
         self._origins = origins
         self._epoch = epoch
-        self._definitions = Definitions()
-        self._targets: dict[str, ChangeTarget] = {}
-        self._mappings: dict[str, TableMapping] = {}
+        self._notes = Notes(settings.task, epoch)
         with pool.lease(target) as session:
             self._progress = self._opened(self._ledger(session))
             self._copied_at = self._ledger(session).copied_at()
@@ -142,35 +145,60 @@ class Replication:
     @property
     def columns(self) -> Sequence[str]:
         """Those of the stream that it needs."""
-        if self._settings.leg or any(plan.is_mapped for plan in self._plans.values()):
+        late = map(parse_name, self.tables.sources.keys() - self.tables.plans.keys())
+        if any(map(self._settings.wants, late)):
+            return tuple(
+                CHANGE_SCHEMA.names
+            )  # what a table needs that is planned late is not known
+        if self._settings.leg or any(plan.is_mapped for plan in self.tables.plans.values()):
             return tuple(CHANGE_SCHEMA.names)
-        return (*AS_THEY_ARE, "before") if tied_plans(self._plans) else AS_THEY_ARE
+        return (*AS_THEY_ARE, "before") if tied_plans(self.tables.plans) else AS_THEY_ARE
 
     def apply(self, changes: Packed, _: int) -> None:
         """Applies a batch."""
         try:
-            facts = self._carried(changes.facts)
-            if any(fact.kind == TRUNCATE for fact in facts):
-                self._apply_pieces(self._not_copied(changes.rows()))
-            elif facts:
-                self._apply(changes, facts)
+            is_apart = any(fact.kind in _APART for fact in changes.facts)
+            if facts := changes.facts if is_apart else self._carried(changes.facts):
+                self._notes.begin(_ends(facts))
+                if is_apart:
+                    self._apply_pieces(self._not_copied(changes.rows()))
+                else:
+                    self._apply(changes, facts)
+                self._notes.end(self._progress)
             if time.monotonic() - self._settled_at > SETTLE_SECONDS:
                 self.settle()
         except TruecopyError as error:
             self.failure = error  # on its way through Spark it becomes a text
+            if isinstance(error, DefinitionChanged):
+                self.settle()  # the target may be another one when what came before would be read again
             raise
 
     def _apply_pieces(self, rows: DataFrame) -> None:
-        """A batch in which tables are emptied."""
+        """A batch in which tables are emptied, go, or get other names."""
         from pyspark.sql import functions as F
 
-        rows = rows.where(F.col("table").isin(list(self._plans)))
-        truncated = rows.where(f"kind = '{TRUNCATE}'").select("shard", "commit_order")
-        cuts = sorted((row[0], row[1]) for row in truncated.distinct().collect())
-        for piece, is_truncating in _pieces(rows, cuts):
+        apart = rows.where(F.col("kind").isin(*_APART)).select("shard", "commit_order")
+        cuts = sorted((row[0], row[1]) for row in apart.distinct().collect())
+        for piece, is_apart in _pieces(rows, cuts):
             with packed(piece) as changes:
-                if facts := changes.facts:
-                    (self._apply_truncating if is_truncating else self._apply)(changes, facts)
+                emptied = self._redefined(changes) if is_apart else set()
+                facts = self._carried(changes.facts)
+                if any(fact.kind == TRUNCATE or fact.table in emptied for fact in facts):
+                    self._apply_truncating(changes, facts)
+                elif facts:
+                    self._apply(changes, facts)
+
+    def _redefined(self, changes: Packed) -> set[str]:
+        """Judges what happened to tables as a whole in one transaction; gives those that are empty after it."""
+        found = changes.rows().where(f"kind IN {REDEFINITIONS}").orderBy("seq")
+        emptied = set()
+        for row in found.select("table", "kind", "after", "position").collect():
+            if not self.tables.has(row["table"]):
+                continue
+            renamed = None if row["kind"] == DROP else parse_name(row["after"][0])
+            if self.tables.judged(row["table"], renamed, row["position"]) == EMPTIED:
+                emptied.add(row["table"])
+        return emptied
 
     def _apply(self, changes: Packed, facts: Sequence[Fact]) -> None:
         effects = self._effects(changes, facts).withColumn("part", self._part())
@@ -194,7 +222,11 @@ class Replication:
         """
         effects = self._effects(changes, facts).select(*SHARED, "payload").toArrow()
         work = self._work(facts)
-        emptied = _emptied(changes.rows())
+        emptied = {
+            table: seq
+            for table, seq in _emptied(changes.rows()).items()
+            if table in self.tables.plans
+        }
         for table in emptied:
             self._require_own(table)
         rows = _after(effects, emptied)
@@ -210,7 +242,7 @@ class Replication:
                 for part in parts:
                     work.advance(ledger, part)
                 for table in emptied:
-                    work.empty(target, self._plans[table].target)
+                    work.empty(target, self.tables.plans[table].target)
                 work.write(target, work.pieces(rows))
         self._progress |= dict.fromkeys(parts, end)
         self.applied.update(emptied.keys())
@@ -218,9 +250,10 @@ class Replication:
         self._reached |= work.ends
 
     def _require_own(self, table: str) -> None:
-        if self._plans[table].mapping.merged:
+        plan = self.tables.plans[table]
+        if plan.mapping.merged:
             raise CannotFinish(
-                f"{table} was truncated, and {self._plans[table].target.tables[0]} holds rows of other tables, too:"
+                f"{table} was truncated, and {plan.target.tables[0]} holds rows of other tables, too:"
                 " delete its rows there, and start the task anew"
             )
 
@@ -244,7 +277,7 @@ class Replication:
             self._epoch,
             self._settings.annotation,
             self._target,
-            dict(self._targets),
+            dict(self.tables.targets),
             dict(self._progress),
             dict(self._reached),
             _ends(facts),
@@ -258,23 +291,29 @@ class Replication:
     def _carried(self, facts: Sequence[Fact]) -> list[Fact]:
         """The facts about the task's tables; one that it should carry and does not know is told."""
         for fact in facts:
-            if fact.table is None or fact.table in self._plans:
+            if fact.table is None or fact.table in self.tables.plans or fact.kind in REDEFINITIONS:
                 continue
-            schema, _, table = fact.table.rpartition(".")
-            if self._settings.wants(TableName(schema or None, table)):
+            if fact.table in self.tables.sources and fact.schema_id:
+                self.tables.plan_late(fact.table, self.tables.definitions.find(fact.schema_id))
+            elif self._settings.wants(parse_name(fact.table)):
                 raise CannotFinish(
                     f"{fact.table} has changes at {fact.position} and was not there when"
                     f" {self._settings.task} began: exclude it, or start the task anew"
                 )
-        known = [fact for fact in facts if fact.table in self._plans]
+        known = [fact for fact in facts if fact.table in self.tables.plans]
         for fact in known:
             if fact.kind == INSERT and fact.left_out:
                 raise CannotFinish(
                     f"a key of {fact.table} was changed at or before {fact.position}, and the log left out long"
-                    f" values of the row: ALTER TABLE {fact.table} REPLICA IDENTITY FULL on the source, and copy the"
-                    " table anew"
+                    f" values of the row: {self._whole_rows(fact.table)}, and copy the table anew"
                 )
         return known
+
+    def _whole_rows(self, table: str | None) -> str:
+        with pool.lease(self._source) as source:
+            if isinstance(source, LogsInPart):
+                return f"{source.log_whole_rows(parse_name(table or ''))} on the source"
+        return "let the source log whole rows"
 
     def _copied_ahead(self) -> dict[str, str]:
         """What copies of a known position have seen and must not come again."""
@@ -295,20 +334,21 @@ class Replication:
         """Changes of the target's rows, packed."""
         from pyspark.sql import functions as F
 
-        schema_ids = {fact.schema_id for fact in facts if fact.kind != TRUNCATE and fact.schema_id}
-        self._learn(schema_ids)
-        frame = changes.frame.where(f"kind <> '{TRUNCATE}'")
+        of_rows = [fact for fact in facts if fact.kind not in _APART]
+        schema_ids = {fact.schema_id for fact in of_rows if fact.schema_id}
+        self.tables.learn(schema_ids)
+        frame = changes.frame.where(f"kind NOT IN {_APART}")
         if leg := self._settings.leg:
             rows = replace(changes, frame=frame).rows()
-            definitions = {one: self._definitions.find(one) for one in schema_ids}
+            definitions = {one: self.tables.definitions.find(one) for one in schema_ids}
             frame = pack(narrowed_changes(rows, leg, definitions))
-        mapped = schema_ids & self._mappings.keys()
+        mapped = schema_ids & self.tables.mappings.keys()
         frames = [frame.where(F.col("schema_id").isin(list(schema_ids - mapped)))]
         for schema_id in mapped:
             of_one = frame.where(F.col("schema_id") == schema_id)
             rows = replace(changes, frame=of_one).rows()
-            made = map_changes(rows, self._mappings[schema_id])
-            table = self._definitions.find(schema_id).table
+            made = map_changes(rows, self.tables.mappings[schema_id])
+            table = self.tables.definitions.find(schema_id).table
             frames.append(pack(made.withColumn("table", F.lit(table))))
         return reduce(lambda one, other: one.unionAll(other), frames)
 
@@ -325,59 +365,26 @@ class Replication:
         if self._settings.consistency not in (ROW, TABLE):
             return F.col("shard")
         of_table = F.when(
-            F.col("table").isin(list(tied_plans(self._plans))),
+            F.col("table").isin(list(tied_plans(self.tables.plans))),
             F.concat_ws("/", "shard", F.lit(TIED)),
         ).otherwise(F.concat_ws("/", "shard", F.lit("t"), "table"))
         if self._settings.consistency == TABLE:
             return of_table
-        sliced = [name for name, plan in self._plans.items() if plan.sliced]
+        sliced = [name for name, plan in self.tables.plans.items() if plan.sliced]
         of_slice = F.concat_ws("/", "shard", F.lit("s"), F.col("slice").cast("string"))
         return F.when(F.col("table").isin(sliced), of_slice).otherwise(of_table)
-
-    def _learn(self, schema_ids: set[str]) -> None:
-        for schema_id in schema_ids - self._targets.keys():
-            definition = self._definitions.find(schema_id)
-            plan = self._fitting(self._plans[definition.table], definition)
-            if plan.is_mapped:
-                mapping = plan_definition(definition, plan.mapping, self._settings.rules)
-                self._mappings[schema_id] = mapping
-                self._targets[schema_id] = mapped_target(plan, mapping)
-            else:
-                self._targets[schema_id] = change_target(plan, definition)
-
-    def _fitting(self, plan: TablePlan, definition: Definition) -> TablePlan:
-        """The plan for a definition that changes were made under, which may have other columns than the copy had."""
-        mapping = plan_definition(definition, plan.mapping, self._settings.rules)
-        arrived = plan.comparison.target_table
-        known = {column.name.lower() for column in mapping.columns}
-        if not new_columns(mapping, arrived) and all(
-            column.name.lower() in known for column in plan.source.columns
-        ):
-            return plan
-        with pool.lease(self._source) as source, pool.lease(self._target) as target:
-            now: Table = cast(Any, source).describe(plan.mapping.source)
-            onto = cast(Any, target).describe(arrived.name)
-            refuse_lost(target, mapping, onto, lost_columns(mapping, plan.source.columns, now))
-            added = widen(target, mapping, now, onto, self._settings.ddl)
-            if not added:
-                return plan
-            with altering(self._settings.task, self._target, [onto.name]):
-                run_all(target, added, self._settings.annotation)
-            onto = cast(Any, target).describe(arrived.name)
-        table = as_table(definition, plan.mapping.source)
-        fitting = tied(plan_table(mapping, self._source, table, self._target, onto), plan.tie)
-        if leg := self._settings.leg:
-            with pool.lease(self._source) as source, pool.lease(self._target) as target:
-                fitting = narrowed(fitting, leg, source, target)
-        self._plans = {**self._plans, plan.source_name: fitting}
-        return fitting
 
     def _ledger(self, session: Any) -> Ledger:
         return Ledger(session, self._settings.task)
 
 
+def replicated(request: Request) -> Request:
+    """The stream of a source, as a replication needs it."""
+    return replace(request, settings={**request.settings, "redefinitions": "told"})
+
+
 def _pieces(batch: DataFrame, cuts: Sequence[tuple[str, int]]) -> Sequence[tuple[DataFrame, bool]]:
-    """The batch cut at transactions that empty tables, which stand alone."""
+    """The batch cut at transactions that change tables as a whole, which stand alone."""
     from pyspark.sql import functions as F
 
     if not cuts:
@@ -400,7 +407,11 @@ def _emptied(batch: DataFrame) -> dict[str, int]:
     """The tables that were emptied, and the number of the change that did it last."""
     from pyspark.sql import functions as F
 
-    found = batch.where(f"kind = '{TRUNCATE}'").groupBy("table").agg(F.max("seq").alias("seq"))
+    found = (
+        batch.where(F.col("kind").isin(TRUNCATE, DROP))
+        .groupBy("table")
+        .agg(F.max("seq").alias("seq"))
+    )
     return {row["table"]: row["seq"] for row in found.collect()}
 
 

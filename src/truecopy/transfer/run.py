@@ -11,8 +11,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Creates, Introspects, Session
 from truecopy.metastore.definitions import choose_metastore
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken, KeyspacePosition
 from truecopy.spark import choose_settings, explained
@@ -30,21 +30,24 @@ from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
+from truecopy.transfer.carried import Departed, Departures
 from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.copying import Copying
 from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes, tie_tables
+from truecopy.transfer.joining import begin_notes, require_joined
 from truecopy.transfer.ledger import REPLAY, REPLICATE, SNAPSHOT, Ledger, TaskLine
 from truecopy.transfer.packing import apply_each
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.planning import Planning
-from truecopy.transfer.progress import Progress
+from truecopy.transfer.progress import Progress, version_of
 from truecopy.transfer.proof.chosen import Watch, open_verifiers
 from truecopy.transfer.proof.observed import AppliedByQuery
 from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.verifier import Scene
-from truecopy.transfer.replicate import Replication
+from truecopy.transfer.redefinition import DefinitionChanged
+from truecopy.transfer.replicate import Replication, replicated
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.steering import Steering
 from truecopy.transfer.ties import tied_plans
@@ -55,7 +58,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableState:
-    """How far one table is."""
+    """How far one table is.
+
+    Attributes:
+        changes_applied: By this run.
+        version: As `Version.plain` gives it, of several legs by leg; None before a change of it was applied.
+    """
 
     rows_copied: int = 0
     changes_applied: int = 0
@@ -64,13 +72,19 @@ class TableState:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What `truecopy run` ends with."""
+    """What `truecopy run` ends with.
+
+    Attributes:
+        lag_seconds: How far the target was behind the source at the end; None where nothing was replicated.
+        rows_waiting: Rows that were written and not verified again; the next run goes on with them.
+    """
 
     task: str
     state: str
-    lag_seconds: float
+    lag_seconds: float | None
     tables: Mapping[str, TableState]
     seconds: float = 0.0
+    rows_waiting: int = 0
 
 
 @dataclass
@@ -95,12 +109,14 @@ class Transfer:
         if settings.metastore is not None:
             choose_metastore(settings.metastore)
         self._applied = AppliedByQuery({})
+        self._end_asked_at = 0.0
         self._is_stopping = False
         self._stop_query: Callable[[], None] | None = None
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
-        with telemetry.span("run", task=self._settings.task):
+        with telemetry.span("run", task=self._settings.task), ExitStack() as stack:
+            stack.callback(pool.close_idle)
             return self._run(snapshot_only, until_caught_up)
 
     def _run(self, snapshot_only: bool, until_caught_up: bool) -> RunReport:
@@ -118,45 +134,65 @@ class Transfer:
                 self._listener.progress,
                 self._listener.said,
             )
-            state, applied = SNAPSHOT, Counter[str]()
+            state, applied, waiting = SNAPSHOT, Counter[str](), 0
             replication: Replication | None = None
             with steering.running(beside=not is_file), ExitStack() as stack:
                 spark = spark_session(self._settings.master)
-                watch = stack.enter_context(self._watching(spark, plans, line))
+                watch = stack.enter_context(self._watching(spark, self._still_there(plans), line))
                 if not snapshot_only and not until_caught_up:
                     stack.enter_context(validating([self._settings], self._listener.said))
-                if line.phase == SNAPSHOT:
-                    steering.enter(SNAPSHOT)
-                    self._copy(spark, source, plans, line, steering)
-                if not snapshot_only:
-                    self._tie_tables(source, plans)
-                    steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
-                    replication = self.replication(plans, line)
-                    replication.connections = lambda: steering.gate.limits.connections
-                    steering.enter(REPLAY)
-                    with telemetry.span(REPLAY, task=self._settings.task):
-                        self._replicate(spark, replication, steering, watch, once=True)
-                        self._finish_tables(source, plans, line)
-                    if self._settings.leg is not None:
-                        watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
+                if self._settings.leg is not None:
+                    watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
+                with watch.reading_along():
+                    if line.phase == SNAPSHOT:
+                        steering.enter(SNAPSHOT)
+                        self._copy(spark, source, plans, line, steering, watch)
+                    if not snapshot_only:
+                        replication = self._replay(spark, source, plans, line, steering, watch)
+                if replication is not None:
                     replication.replaying = False
                     steering.enter(REPLICATE)
                     if until_caught_up:
                         watch.look()
+                        steering.pulse.lags(self._lag())
                     else:
                         with watch.beside(), telemetry.span(REPLICATE, task=self._settings.task):
-                            self._replicate(spark, replication, steering, watch, once=False)
+                            self._keep_up(spark, replication, steering, watch)
                     state, applied = REPLICATE, replication.applied
+                waiting = watch.waiting
         return RunReport(
             self._settings.task,
             state,
-            0.0,  # it ends when everything that was committed is in
-            {
-                name: TableState(self._rows_of(name), applied[name], self._version(replication))
-                for name in plans
-            },
+            steering.pulse.progress().lag_seconds,
+            self._states(plans, applied),
             time.monotonic() - begun,
+            waiting,
         )
+
+    def _replay(
+        self,
+        spark: SparkSession,
+        source: Session,
+        plans: Mapping[str, TablePlan],
+        line: TaskLine,
+        steering: Steering,
+        watch: Watch,
+    ) -> Replication:
+        """Passes the end of the copy, and finishes the tables."""
+        there = self._still_there(plans)
+        self._tie_tables(source, there)
+        steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
+        replication = self.replication(plans, line)
+        replication.connections = lambda: steering.gate.limits.connections
+        steering.enter(REPLAY)
+        with telemetry.span(REPLAY, task=self._settings.task):
+            self._catch_up(spark, replication, steering, watch)
+            self._finish_tables(source, there, line)
+        return replication
+
+    def _still_there(self, plans: Mapping[str, TablePlan]) -> dict[str, TablePlan]:
+        """Those of tables that the source has now; of others only the log tells."""
+        return {name: plan for name, plan in plans.items() if name not in self._planning.departed}
 
     def stop(self) -> None:
         """Ends a run that another thread is in, after the batch that is being applied."""
@@ -181,7 +217,9 @@ class Transfer:
         ledger = self._ledger(target)
         origin = self.beginning(plans) if ledger.find() is None else {}
         require_no_cutover(self._target, self._settings.task)
+        require_joined(target, self._settings.task)
         claimed = ledger.claim(origin)
+        begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
         return claimed
 
@@ -214,16 +252,27 @@ class Transfer:
         plans: Mapping[str, TablePlan],
         line: TaskLine,
         steering: Steering,
+        watch: Watch,
     ) -> None:
         with telemetry.span(SNAPSHOT, task=self._settings.task), explained():
-            self.copying(plans, line).copy(spark, source, steering)
+            self.copying(plans, line).copy(spark, source, steering, watch.check)
         with pool.lease(self._target) as target:
             self._ledger(target).enter(REPLAY, line.epoch)
 
-    def _rows_of(self, name: str) -> int:
+    def _states(
+        self, tables: Iterable[str], applied: Mapping[str, int]
+    ) -> Mapping[str, TableState]:
         with pool.lease(self._target) as session:
-            chunks = self._ledger(session).chunks(name)
-        return sum(chunk.copied or 0 for chunk in chunks)
+            ledger = self._ledger(session)
+            copied, parts = ledger.copied(), ledger.progress()
+        return {
+            name: TableState(
+                copied[name].rows if name in copied else 0,
+                applied.get(name, 0),
+                version.plain() if (version := version_of(name, parts)) else None,
+            )
+            for name in tables
+        }
 
     @contextmanager
     def _watching(
@@ -239,6 +288,11 @@ class Transfer:
             watch.start(resumed=line.epoch > 1)
             yield watch
         finally:
+            if left := watch.waiting:
+                rows = "1 row is" if left == 1 else f"{left:,} rows are"
+                self._listener.said(
+                    f"{rows} still to be verified again: the next run goes on with that"
+                )
             watch.close()
 
     # Replicating
@@ -250,6 +304,33 @@ class Transfer:
         settings = replace(self._settings, rules=self._planning.rules)
         return Replication(settings, self._target, plans, origins, line.epoch)
 
+    def _catch_up(
+        self, spark: SparkSession, replication: Replication, steering: Steering, watch: Watch
+    ) -> None:
+        """Everything that was committed is in, and the tables are still those that are carried."""
+        self._replicate(spark, replication, steering, watch, once=True)
+        try:
+            replication.tables.judge_present()
+        except DefinitionChanged:
+            # It may have happened since the end that was read to: what came before it is carried.
+            self._replicate(spark, replication, steering, watch, once=True)
+            replication.tables.judge_present()
+
+    def _keep_up(
+        self, spark: SparkSession, replication: Replication, steering: Steering, watch: Watch
+    ) -> None:
+        """Goes on until it is stopped, or a table has gone that the log does not tell of."""
+        departures = Departures(replication.tables)
+        while True:
+            try:
+                self._replicate(
+                    spark, replication, steering, watch, once=False, check=departures.look
+                )
+            except Departed:
+                self._catch_up(spark, replication, steering, watch)
+            else:
+                return
+
     def _replicate(
         self,
         spark: SparkSession,
@@ -258,6 +339,7 @@ class Transfer:
         watch: Watch,
         *,
         once: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Reads from where the ledger stands; Spark's own checkpoint is thrown away afterwards."""
         from pyspark.errors import StreamingQueryException
@@ -267,21 +349,29 @@ class Transfer:
             for shard, (position, committed_at) in replication.start().items()
         )
         start = tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens)
+        self._end_asked_at = time.monotonic()
         if once and (end := self._end_at(start)):
             self._applied.reached = end
             return
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint, explained():
             traced = telemetry.apart("batch", replication.apply, task=self._settings.task)
             apply = steering.held(watch.observed(traced), replication.applied)
-            writer = apply_each(spark, self._request, str(start), replication.columns, apply)
+            writer = apply_each(
+                spark, replicated(self._request), str(start), replication.columns, apply
+            )
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
             self._applied.query = query
             self._stop_query = partial(steering.stop, query)
             if self._is_stopping:
                 self._stop_query()
+
+            def both() -> None:
+                watch.check()
+                check()
+
             try:
-                steering.follow(query, watch.check)
+                steering.follow(query, both)
             except StreamingQueryException:
                 if replication.failure is not None:
                     raise replication.failure from None
@@ -296,6 +386,21 @@ class Transfer:
         with KeyspaceStream(self._request) as stream:
             offset = stream.start(start)
             return offset if stream.has_reached(offset, stream.current()) else None
+
+    def _lag(self) -> float | None:
+        """Seconds: what was committed before the end of the log was asked for is in, and some or all that came since.
+
+        None where the source does not answer any more.
+        """
+        with suppress(TruecopyError), KeyspaceStream(self._request) as stream:
+            reached, end = self._applied.end, stream.current()
+            since = time.monotonic() - self._end_asked_at
+            if reached is None:
+                return since
+            # A log that was quiet tells the age of its last change: far too much, once there is a new one.
+            behind = min(stream.lag(reached).seconds, since)
+            return 0.0 if stream.has_reached(reached, end) else behind
+        return None
 
     def _tie_tables(self, source: Session, plans: Mapping[str, TablePlan]) -> None:
         """Foreign keys that have to act, before the first change by which they do."""
@@ -326,9 +431,3 @@ class Transfer:
     def _makes_indexes(self) -> bool:
         """Of several legs to one target the last: until then the rows of another may go back in time."""
         return self._settings.leg is None or self._settings.leg.last
-
-    def _version(self, replication: Replication | None) -> dict[str, object] | None:
-        if replication is None:
-            return None
-        position, committed_at = next(iter(replication.positions().values()))
-        return {"position": position, "committed_at": committed_at}

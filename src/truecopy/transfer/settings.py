@@ -44,7 +44,8 @@ class Settings:
         tables: Names or patterns of source tables; empty for all.
         exclude: Patterns of source tables to leave out.
         rules: What becomes of rows: routes, filters, transformers.
-        ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far.
+        ddl: What to do when the source's tables change: `additive` carries new columns that are NULL so far,
+            `pause` leaves them to a person, too.
         cascades: Who does what foreign keys of the source do and its log does not tell: `refuse` or `target`.
         verify: The verifiers that watch the replication: `inline`, `iterative`, `target`.
         continuous: How every replicated change is checked on the target, beside a run that lasts; None for not at all.

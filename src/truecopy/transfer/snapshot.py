@@ -15,7 +15,7 @@ What could go wrong between the steps, and why it does not:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -112,12 +112,17 @@ def _outcomes(
 
 
 def copy_chunk(task: CopyTask) -> Copied:
-    """Copies one chunk; a mismatch or a lost connection is tried again, within limits."""
+    """Copies one chunk."""
+    return tried(partial(_copy_once, task), task.plan.source_name)
+
+
+def tried(copy: Callable[[], Copied], table: str) -> Copied:
+    """Copies a chunk of a table; a mismatch or a lost connection is tried again, within limits."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _copy_once(task)
+            return copy()
         except Overtaken:
-            return Copied(task.plan.source_name, 0, 0.0)
+            return Copied(table, 0, 0.0)
         except CannotFinish:
             if attempt == ATTEMPTS:
                 raise

@@ -37,7 +37,8 @@ class Status:
     """A task as its target knows it.
 
     Attributes:
-        state: `not begun`, `running`, `waiting` (see `progress.waits`), `paused` or `stopped`.
+        state: `not begun`, `running`, `waiting` (see `progress.waits`), `paused` (by hand, or in front of a change that
+            the target is not ready for, which `ended` tells) or `stopped`.
         running: Whether a driver was heard of lately.
         paused_at, heard_at: In microseconds; 0 for never.
         ended: How the last run ended: `done`, or what went wrong; empty while one runs, or was killed.
@@ -89,7 +90,7 @@ def read_status(settings: Settings) -> Status:
     running = is_running(line, report)
     return Status(
         progress=progress,
-        state=_state(line, wishes, running, progress.waits),
+        state=_state(line, wishes, report, progress.waits),
         running=running,
         paused_at=wishes.paused_at,
         heard_at=report.said_at if report else 0,
@@ -150,13 +151,14 @@ def is_running(line: TaskLine | None, report: Report | None) -> bool:
     return is_fresh and not report.document.get("ended")
 
 
-def _state(line: TaskLine | None, wishes: Wishes, running: bool, waits: str) -> str:
+def _state(line: TaskLine | None, wishes: Wishes, report: Report | None, waits: str) -> str:
     if wishes.paused_at:
         return PAUSED
     if line is None:
         return NOT_BEGUN
-    if not running:
-        return STOPPED
+    if not is_running(line, report):
+        is_paused = report is not None and report.epoch == line.epoch
+        return PAUSED if is_paused and report and report.document.get("paused") else STOPPED
     return WAITING if waits else RUNNING
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from truecopy.engines import connect
@@ -18,7 +19,7 @@ from truecopy.engines.sql import delete_all_sql
 from truecopy.model.endpoint import Endpoint
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.plan import TablePlan
-from truecopy.transfer.snapshot import Copied, Paced, write_chunk
+from truecopy.transfer.snapshot import Copied, Paced, tried, write_chunk
 
 
 def copy_tied(source: Endpoint, plans: Mapping[str, TablePlan], pace: Paced) -> Iterator[Copied]:
@@ -29,7 +30,9 @@ def copy_tied(source: Endpoint, plans: Mapping[str, TablePlan], pace: Paced) -> 
             for task in group:
                 begun = time.monotonic()
                 rows = cast(Any, session).fingerprinted_rows(task.plan.read, task.chunk)
-                copied = write_chunk(task, rows, begun, position)
+                # What was read is at hand: only the target is tried again.
+                write = partial(write_chunk, task, rows, begun, position)
+                copied = tried(write, task.plan.source_name)
                 pace.note(copied)
                 yield copied
 

@@ -12,16 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from truecopy.engines.protocols import Creates
-from truecopy.engines.sql import table_sql
+from truecopy.engines.sql import drop_column_sql
 from truecopy.mapping.plan import TableMapping
-from truecopy.model.errors import CannotFinish
 from truecopy.model.table import Column, Table
+from truecopy.transfer.redefinition import DefinitionChanged
 
 ADDITIVE = "additive"
-
-
-class DefinitionChanged(CannotFinish):
-    """The source's table is another one than the target has; the message says what to run."""
 
 
 def new_columns(mapping: TableMapping, target: Table) -> list[Column]:
@@ -62,8 +58,8 @@ def widen(target: Any, mapping: TableMapping, source: Table, onto: Table, ddl: s
             continue
         raise DefinitionChanged(
             f"{mapping.source} has a column {old} that {onto.name} on the target lacks: run"
-            f" {'; '.join(statements) or f'ALTER TABLE {onto.name} ADD COLUMN {column.name} …'} there, fill it for the"
-            " rows that are there, and run the task again"
+            f" {'; '.join(statements) or f'ALTER TABLE {onto.name} ADD COLUMN {column.name} …'} on the target,"
+            " fill it for the rows that are there, and run the task again"
         )
     return statements
 
@@ -78,8 +74,8 @@ def _is_plain(source: Table, name: str) -> bool:
 def refuse_lost(target: Any, mapping: TableMapping, onto: Table, lost: Sequence[str]) -> None:
     """Stops in front of changes of a table that lost columns."""
     if lost:
-        table, column = table_sql(target.dialect, onto.name), target.dialect.quote(lost[0])
+        statement = drop_column_sql(target.dialect, onto.name, lost[0])
         raise DefinitionChanged(
-            f"{mapping.source} has no column {lost[0]} any more: run ALTER TABLE {table} DROP COLUMN {column} on the"
+            f"{mapping.source} has no column {lost[0]} any more: run {statement} on the"
             " target if its values are not needed there either, and run the task again"
         )

@@ -146,7 +146,7 @@ def _steps(at: str | None, task: Task) -> list[Step]:
         (state.TURNED, "Switch", "Writers are let into the new side. The write downtime ends."),
     )
     names = [name for name, _, _ in steps]
-    if at == state.SWITCHED:
+    if at in (state.MOVED, state.SWITCHED):
         done = len(steps)
     elif at == state.SWITCHING:
         done = len(steps) - 1

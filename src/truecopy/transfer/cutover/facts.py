@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ class CutoverReport:
         reason: Why it was rolled back.
         said: What somebody should know or do now.
         over: The task is at its end: nothing is left to be replicated, in neither direction.
+        told: To be called when it was shown; see `TruecopyError.told`.
     """
 
     task: str
@@ -32,6 +33,7 @@ class CutoverReport:
     said: tuple[str, ...] = ()
     seconds: float = 0.0
     over: bool = False
+    told: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def exit_code(self) -> int:

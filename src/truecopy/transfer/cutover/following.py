@@ -20,7 +20,7 @@ from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 from truecopy.transfer.packing import Apply, apply_each
 from truecopy.transfer.proof.observed import end_offset
-from truecopy.transfer.replicate import Replication
+from truecopy.transfer.replicate import Replication, replicated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ class Following:
         )
         start = str(tokens[0] if len(tokens) == 1 else KeyspacePosition(tokens))
         columns = self._replication.columns
-        writer = apply_each(spark, self._request, start, columns, apply)
+        writer = apply_each(spark, replicated(self._request), start, columns, apply)
         self.query = writer.option("checkpointLocation", self._checkpoint.name).start()
 
     def __enter__(self) -> Following:

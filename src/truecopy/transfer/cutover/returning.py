@@ -39,12 +39,9 @@ class Returning:
         """Whether it was prepared."""
         return self._stream is not None
 
-    def prepare(self) -> dict[str, Any]:
-        """The new side must be able to tell its changes, and the old one to take them.
-
-        Gives how the new side was locked, where an earlier cutover away from it did that.
-        """
-        steps = Steps(self._old, self._settings.task)
+    def prepare(self) -> None:
+        """The new side must be able to tell its changes, and the old one to take them."""
+        self.remove()
         try:
             stream = self._opened()
             if lines := stream.missing():
@@ -52,13 +49,16 @@ class Returning:
             stream.current()  # whatever has to be made for it, such as a slot, is made now
             with pool.lease(self._old) as old:
                 Ledger(cast(Any, old), self._settings.task).create()
-            steps.create()
+            Steps(self._old, self._settings.task).create()
         except TruecopyError as error:
             self.remove()
             raise UsageError(
                 f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
             ) from None
-        found = steps.find()
+
+    def locked(self) -> dict[str, Any]:
+        """How the new side was locked, where an earlier cutover away from it did that."""
+        found = Steps(self._old, self._settings.task).find()
         if found is None or found.name != state.SWITCHED:
             return {}
         return {name: found.detail[name] for name in ("way", "before") if name in found.detail}
@@ -82,13 +82,13 @@ class Returning:
         Steps(self._old, self._settings.task).forget()
 
     def remove(self) -> None:
-        """What was made on the new side for it would hold its log for ever."""
+        """What was made on the new side for it, by whomever, would hold its log for ever."""
         if self._stream is not None:
             with suppress(TruecopyError):
                 self._stream.close()
-            with suppress(TruecopyError):
-                remove(self._request)
             self._stream = None
+        with suppress(TruecopyError):
+            remove(self._request)
 
     def _opened(self) -> KeyspaceStream:
         if self._stream is None:

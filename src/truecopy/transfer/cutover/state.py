@@ -2,7 +2,8 @@
 
 A step is written down *before* it is done where undoing it needs something (what was locked, and how it was
 before), and after it is done elsewhere. From `SWITCHING` on there is a way back only
-where it is sure that nothing was written to the new side.
+where it is sure that nothing was written to the new side; from `MOVED` on there is none, and nothing of the old
+side is needed any more.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.ledger import PROGRESS, TASKS, Overtaken, taken_over
 
 STEPS = "truecopy_cutover"
+CATCHING_UP = "catching-up"
+"""Nobody notices anything yet; but the way back may have left something on the new side."""
 HOLDING, HELD, DRAINED, VERIFIED = "holding", "held", "drained", "verified"
 NUMBERED, CERTIFIED, TURNED = "numbered", "certified", "turned"
-SWITCHING, SWITCHED = "switching", "switched"
+SWITCHING, MOVED, SWITCHED = "switching", "moved", "switched"
 ROLLED_BACK, REHEARSED = "rolled-back", "rehearsed"
 
 LOCKED = (HOLDING, HELD, DRAINED, VERIFIED, NUMBERED, CERTIFIED, TURNED)
 """Writers may be locked out, and nobody was let into the new side."""
-UNDER_WAY = (*LOCKED, SWITCHING)
+UNDER_WAY = (*LOCKED, SWITCHING, MOVED)
 
 _CREATE = f"""CREATE TABLE IF NOT EXISTS {STEPS} (
     task VARCHAR(190) NOT NULL PRIMARY KEY, step VARCHAR(20) NOT NULL, epoch BIGINT NOT NULL,

@@ -35,6 +35,7 @@ class Writers(Protocol):
     def survey(self) -> dict[str, Any]: ...
     def hold(self, before: Mapping[str, Any], seconds: float) -> None: ...
     def release(self, before: Mapping[str, Any]) -> None: ...
+    def is_held(self) -> bool: ...
     def ease(self) -> None: ...
     def leave(self) -> str:
         """Called when writers are let into the other side; says what stays on this one."""
@@ -131,6 +132,9 @@ class EngineWriters:
     def release(self, before: Mapping[str, Any]) -> None:
         self._gate.release(self.way, before)
 
+    def is_held(self) -> bool:
+        return self._gate.is_held(self.way, self._tables)
+
     def ease(self) -> None:
         self._gate.ease(self.way)
 
@@ -155,6 +159,9 @@ class HookWriters:
     def release(self, before: Mapping[str, Any]) -> None:  # noqa: ARG002
         self._hooks.order(self.way, RELEASE, self._seconds)
 
+    def is_held(self) -> bool:
+        return True  # as far as the database can tell
+
     def ease(self) -> None:
         """The database itself was never locked."""
 
@@ -175,6 +182,9 @@ class WritersByHand:
 
     def release(self, before: Mapping[str, Any]) -> None:
         """To be done by hand."""
+
+    def is_held(self) -> bool:
+        return True  # as far as the database can tell
 
     def ease(self) -> None:
         """The database itself was never locked."""

@@ -34,6 +34,7 @@ _AT_EVERY_START: _Checks = (
     (Subject.SETTINGS, "the settings of the source", servers.check_source_server),
     (Subject.SETTINGS, "the settings of the target", servers.check_target_server),
     (Subject.RIGHTS, "the rights on the target", servers.check_target_rights),
+    (Subject.LOG, "the target's log", log.check_target_log),
 )
 _AT_THE_FIRST: _Checks = (
     (Subject.TABLES, "the tables of the target", tables.check_targets),

@@ -1,15 +1,18 @@
-"""The source's log: whether it can be streamed, and whether it is kept for as long as the copy takes."""
+"""Logs: whether the source's can be streamed, and the target's be watched, and whether they are kept long enough."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from truecopy.engines.advice import Retention
+from truecopy.engines.advice import Advisor, Retention
+from truecopy.engines.protocols import KeepsAnnotations
 from truecopy.model.errors import TruecopyError
 from truecopy.model.finding import Finding, Subject
-from truecopy.stream.needs import Needs, stream_needs
+from truecopy.stream.needs import Needs, log_needs, stream_needs
 from truecopy.transfer.preflight.ends import Ends, attempt, error, info, warning
 from truecopy.transfer.preflight.estimate import duration, size
+from truecopy.transfer.proof.chosen import TARGET
+from truecopy.transfer.proof.target_log import target_log
 from truecopy.transfer.settings import Settings
 
 MARGIN = 4
@@ -46,16 +49,42 @@ def check_retention(ends: Ends) -> Iterator[Finding]:
     """Against the time that the copy takes: changes made meanwhile are read afterwards."""
     if ends.source_advisor is None:
         yield info(Subject.LOG, "how long the source keeps its log could not be found out")
+    else:
+        yield from _retention(ends, ends.source_advisor, "the log", "the server")
+
+
+def check_target_log(ends: Ends) -> Iterator[Finding]:
+    """What the target verifier reads, where it is chosen: who wrote what, from before the first row to the cutover."""
+    if TARGET not in ends.settings.verify:
         return
-    kept = ends.source_advisor.retention()
+    target, endpoint = ends.target, ends.target.endpoint
+    if not isinstance(target, KeepsAnnotations):
+        yield error(
+            Subject.LOG,
+            f"the target verifier cannot be used: {endpoint} keeps no log of who wrote what",
+            "verify: {target: false}",
+        )
+        return
+    needs = log_needs(endpoint, target_log(ends.settings.task))
+    for line in (*target.annotation_gaps(), *needs.missing):
+        message, _, remedy = line.partition(": ")
+        yield error(Subject.LOG, f"the target verifier cannot read along: {message}", remedy)
+    if not needs.missing and ends.target_advisor is not None:
+        yield from _retention(ends, ends.target_advisor, "the target's log", "the target")
+
+
+def _retention(ends: Ends, advisor: Advisor, log: str, server: str) -> Iterator[Finding]:
+    kept = advisor.retention()
     if kept is None:
         return
     needed = ends.estimate.seconds
     if kept.seconds is not None:
-        held = f"the log is kept for {duration(kept.seconds)} ({kept.setting})"
+        held = f"{log} is kept for {duration(kept.seconds)} ({kept.setting})"
         yield _judged(kept, held, kept.seconds, needed)
     elif kept.bytes is not None:
-        held = f"the server keeps {size(kept.bytes)} of log for a reader that is behind ({kept.setting})"
+        held = (
+            f"{server} keeps {size(kept.bytes)} of log for a reader that is behind ({kept.setting})"
+        )
         if kept.bytes_per_second is None:
             yield info(Subject.LOG, f"{held}; how fast it grows is not known", kept.remedy)
         else:

@@ -59,7 +59,7 @@ def check_modes(ends: Ends) -> Iterator[Finding]:
             Subject.SETTINGS,
             f"the sql_mode of the two differs in {', '.join(differ)}: the copy does not depend on it, programs that"
             " change over to the target may",
-            f"SET GLOBAL sql_mode = '{','.join(sorted(here))}'",
+            ends.target_advisor.set_sql_mode(here),
         )
 
 

@@ -35,7 +35,6 @@ class Behind:
         self._task = settings.task
         self._request = settings.request
         self._source = source.endpoint
-        self._is_file = source.driver_local
         session: Any = target
         self._ledger, self._control = Ledger(session, self._task), Control(session, self._task)
         line = self._ledger.find() if session.find(TASKS) is not None else None
@@ -97,8 +96,8 @@ class Behind:
         return {shard: (at.position, at.committed_at) for shard, at in origins} | found
 
     def _log_end(self) -> str | None:
-        if not self._is_file:
-            return log_end(self._source)
+        if (end := log_end(self._source)) is not None:
+            return end
         with KeyspaceStream(self._request) as stream:
             (mark,) = stream.current().marks.values()
         return mark.position

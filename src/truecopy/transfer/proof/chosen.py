@@ -14,7 +14,7 @@ from truecopy.transfer.proof.observed import observed
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.store import open_store
 from truecopy.transfer.proof.target_log import TargetVerifier
-from truecopy.transfer.proof.verifier import NotProven, Scene, Verifier
+from truecopy.transfer.proof.verifier import NotProven, Outcome, Scene, Verifier
 
 INLINE, ITERATIVE, CHECKSUM, TARGET = "inline", "iterative", "checksum", "target"
 ROUNDS = 30
@@ -63,6 +63,21 @@ class Watch:
         return apply_watched
 
     @contextmanager
+    def reading_along(self) -> Iterator[None]:
+        """Reads the target's log while the block copies rows, and to its end afterwards; raises what is found there.
+
+        Of rows nothing can be said before all of them are in.
+        """
+        readers = [one for one in self._verifiers if isinstance(one, TargetVerifier)]
+        with ExitStack() as stack:
+            self._beside = [stack.enter_context(Background(one)) for one in readers]
+            yield
+        self.check()
+        self._beside = []
+        for reader in readers:
+            _require_nothing(reader.work())
+
+    @contextmanager
     def beside(self) -> Iterator[None]:
         """Looks at rows again and again while the block runs; begin it when the copy is complete."""
         with ExitStack() as stack:
@@ -84,11 +99,15 @@ class Watch:
             left = inf
             for _ in range(ROUNDS):
                 outcome = verifier.work()
-                if outcome.found:
-                    raise NotProven(outcome)
+                _require_nothing(outcome)
                 if not outcome.waiting or outcome.waiting > _HARDLY_FEWER * left:
                     break
                 left = outcome.waiting
+
+    @property
+    def waiting(self) -> int:
+        """Rows that changed and have still to be looked at."""
+        return sum(verifier.waiting for verifier in self._verifiers)
 
     def expect_shapes(self) -> None:
         """The target's tables are taken as they are."""
@@ -99,3 +118,8 @@ class Watch:
     def close(self) -> None:
         for verifier in self._verifiers:
             verifier.close()
+
+
+def _require_nothing(outcome: Outcome) -> None:
+    if outcome.found:
+        raise NotProven(outcome)

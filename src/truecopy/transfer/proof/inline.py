@@ -73,6 +73,10 @@ class InlineVerifier:
         self._passing = threading.Lock()
         self.shrunk: Shrunk | None = None
 
+    @property
+    def waiting(self) -> int:
+        return len(self._store)
+
     def start(self, *, resumed: bool) -> None:
         self._pass_due = resumed
 

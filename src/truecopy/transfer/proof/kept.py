@@ -1,4 +1,4 @@
-"""Rogue writes that were found, kept with the mark behind them until a run or a cutover has failed of them.
+"""Rogue writes that were found, kept with the mark behind them until somebody was told of them.
 
 The log is read once: what a process had found when it was killed would be known to nobody.
 """
@@ -33,8 +33,12 @@ class Kept:
         kept = json.loads(self._store.note(_FOUND) or '{"count": 0, "named": []}')
         return [_mismatch(**one) for one in kept["named"]], kept["count"]
 
-    def forget(self) -> None:
-        self._store.forget_notes(_FOUND)
+    def forget(self, count: int) -> None:
+        """The first so many were told of."""
+        with self._store.together():
+            named, kept = self.read()
+            self._store.forget_notes(_FOUND)
+            self.add(named[count:], max(kept - count, 0))
 
 
 def _mismatch(

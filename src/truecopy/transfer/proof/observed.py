@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from truecopy.model.change import CHANGE_SCHEMA
+from truecopy.model.change import CHANGE_SCHEMA, REDEFINITIONS
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.offset import Offset
@@ -25,8 +26,9 @@ def observed(apply: Apply, verifiers: Sequence[Verifier]) -> Apply:
     def apply_observed(changes: Packed, number: int) -> None:
         reached = positions_after(changes)
         for keys in changes.pieces(*KEYS.names):
+            of_rows = pc.invert(pc.is_in(keys.column("kind"), pa.array(REDEFINITIONS)))
             for verifier in verifiers:
-                verifier.observe(keys, {})
+                verifier.observe(keys.filter(of_rows), {})
         for verifier in verifiers:
             verifier.observe(KEYS.empty_table(), reached)
         apply(changes, number)
@@ -59,8 +61,13 @@ class AppliedByQuery:
         self.reached: Offset | None = None
         """Where the stream was found to have nothing more, without a query."""
 
+    @property
+    def end(self) -> Offset | None:
+        """Up to where everything is applied; None before the first batch."""
+        return end_offset(self.query) if self.query is not None else self.reached
+
     def __call__(self, endpoint: Endpoint, position: str) -> bool:
-        end = end_offset(self.query) if self.query is not None else self.reached
+        end = self.end
         mark = end.marks.get(self._shards[endpoint]) if end else None
         return mark is not None and contains(
             parse_position(mark.position), parse_position(position)

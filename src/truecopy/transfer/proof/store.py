@@ -26,7 +26,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from truecopy.model.errors import CannotFinish
-from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Key
 from truecopy.spark import state_folder
 from truecopy.transfer.proof.keys import pack, unpack
@@ -232,11 +231,6 @@ class ReverifyStore:
                 "SELECT value FROM note WHERE name LIKE ?", (f"{REACHED}%",)
             ).fetchall()
         return [position for (position,) in rows]
-
-    def knows(self, shard: str, position: str) -> bool:
-        """Whether every change of a source's shard up to a position was counted."""
-        known = self.note(f"{REACHED}{shard}")
-        return known is not None and contains(parse_position(known), parse_position(position))
 
     @contextmanager
     def together(self) -> Iterator[None]:

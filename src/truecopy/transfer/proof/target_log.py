@@ -14,6 +14,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +33,7 @@ from truecopy.transfer.proof.kept import Kept
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
 from truecopy.transfer.proof.mapped import is_looked_up
 from truecopy.transfer.proof.shapes import ALTERING, SHAPES, Shapes
-from truecopy.transfer.proof.store import ReverifyStore
+from truecopy.transfer.proof.store import ReverifyStore, has_store, open_store
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
 BYTES_PER_STEP = 64 << 20
@@ -40,18 +41,30 @@ _MARK, _CHANGES = "target/mark", "target/changes"
 _WAIT_SECONDS = 0.2
 
 
+def target_log(task: str, tables: tuple[str, ...] = ()) -> Wanted:
+    """What the verifier of a task asks of the target's log."""
+    return Wanted(
+        shard="target",
+        tables=tables,
+        keys_only=True,
+        # Our writes run without the target's foreign keys, and a rogue one is told of itself.
+        settings={"slot": _slot(task), "cascades": "target", "partitions": "ignore"},
+    )
+
+
 def remove_target_log(endpoint: Endpoint, task: str) -> bool:
     """Removes what the verifier of a task made on the target's server; False where it makes nothing."""
     with pool.lease(endpoint) as session:
         if not isinstance(session, KeepsAnnotations):
             return False
-    return remove_from(endpoint, _wanted(task))
+    return remove_from(endpoint, target_log(task))
 
 
 class TargetVerifier:
     """See `verifier.Verifier`. Shares its store with the verifier that looks at rows."""
 
     name = "target"
+    waiting = 0  # its rows are in the store that the other verifier looks at
 
     def __init__(self, scene: Scene, store: ReverifyStore, endpoint: Endpoint) -> None:
         self._scene = scene
@@ -59,12 +72,12 @@ class TargetVerifier:
         self._endpoint = endpoint
         self._plans = {str(plan.target.tables[0]): plan for plan in scene.plans.values()}
         self._names = {name.lower(): name for name in self._plans}
-        self._wanted = _wanted(scene.task, tuple(self._plans))
+        self._wanted = target_log(scene.task, tuple(self._plans))
         self._log: ChangeLog | None = None
         self._kept = Kept(store)
         tables = [plan.target.tables[0] for plan in self._plans.values()]
         self._shapes = Shapes(store, endpoint, tables)
-        self._handed_out, self._is_raised = 0, False
+        self._handed_out = 0
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm] = {}
 
@@ -125,10 +138,6 @@ class TargetVerifier:
         return outcome
 
     def close(self) -> None:
-        """What a run has failed of by now is told of; what it has not is kept for the next one."""
-        if self._is_raised:
-            self._kept.forget()
-            self._handed_out, self._is_raised = 0, False
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -140,7 +149,7 @@ class TargetVerifier:
     def drain(self, end: Mark) -> Outcome:
         """Reads up to a boundary of the target's log, and not beyond it."""
         began = time.monotonic()
-        mark = self._mark
+        mark = self.mark
         while not has_reached(mark, end):
             moved = self._opened.advance(mark, BYTES_PER_STEP, _WAIT_SECONDS)
             if moved != mark:
@@ -158,7 +167,7 @@ class TargetVerifier:
             mismatches=tuple(found),
             seconds=time.monotonic() - began,
             reason="" if changes else "the target's log shows no write to the task's tables",
-            raised=self._note_raised,
+            told=partial(_forget, self._scene.task, self._endpoint, self._handed_out),
         )
 
     def _hand_out(self) -> tuple[list[Mismatch], int]:
@@ -168,9 +177,6 @@ class TargetVerifier:
         self._handed_out = count
         return named[-fresh:][:SHOWN] if fresh else [], fresh
 
-    def _note_raised(self) -> None:
-        self._is_raised = True
-
     # Reading
 
     @property
@@ -179,7 +185,8 @@ class TargetVerifier:
         return self._log
 
     @property
-    def _mark(self) -> Mark:
+    def mark(self) -> Mark:
+        """Up to where the log was read."""
         return Mark(**json.loads(self._store.note(_MARK) or "{}"))
 
     def _read(self, start: Mark, end: Mark) -> None:
@@ -203,6 +210,10 @@ class TargetVerifier:
         with self._store.together():
             self._store.add({table: pa.concat_arrays(some) for table, some in keys.items()}, notes)
             self._kept.add(rogue[:SHOWN], count)
+        self._let_go(log, end)
+
+    def _let_go(self, log: ChangeLog, end: Mark) -> None:
+        """Nothing before this is needed any more."""
         log.release(end)
 
     def _rogue_rows(self, batch: pa.RecordBatch, keeps_statements: bool) -> pa.RecordBatch:
@@ -280,6 +291,13 @@ class TargetVerifier:
             self._shapes.expect()
 
 
+def _forget(task: str, endpoint: Endpoint, count: int) -> None:
+    """By the time that somebody is told, the verifier and its store are closed."""
+    if has_store(task):
+        with open_store(task, endpoint.identity) as store:
+            Kept(store).forget(count)
+
+
 _DONE = {
     "insert": "was inserted",
     "update": "was updated",
@@ -296,16 +314,6 @@ def _rogue(
 
 def _marked(annotation: str | None) -> str:
     return f"annotated {annotation!r}" if annotation else "without an annotation"
-
-
-def _wanted(task: str, tables: tuple[str, ...] = ()) -> Wanted:
-    return Wanted(
-        shard="target",
-        tables=tables,
-        keys_only=True,
-        # Our writes run without the target's foreign keys, and a rogue one is told of itself.
-        settings={"slot": _slot(task), "cascades": "target", "partitions": "ignore"},
-    )
 
 
 def _slot(task: str) -> str:

@@ -63,7 +63,7 @@ class Outcome:
         found: How many mismatches there are; `mismatches` names the first of them.
         waiting: Rows that have still to be looked at.
         reason: Why it is no proof, where nothing or not everything was compared.
-        raised: Called when somebody fails of it: the verifier need not keep it any longer.
+        told: Called when somebody was told of it: the verifier need not keep it any longer.
     """
 
     verifier: str
@@ -74,7 +74,7 @@ class Outcome:
     waiting: int = 0
     seconds: float = 0.0
     reason: str = ""
-    raised: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    told: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -99,7 +99,9 @@ class NotProven(CannotFinish):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(outcome))
         self.outcome = outcome
-        outcome.raised()
+
+    def told(self) -> None:
+        self.outcome.told()
 
 
 HasApplied = Callable[[Endpoint, str], bool]
@@ -134,6 +136,11 @@ class Verifier(Protocol):
     """
 
     name: str
+
+    @property
+    def waiting(self) -> int:
+        """Rows that have still to be looked at."""
+        ...
 
     def start(self, *, resumed: bool) -> None:
         """Before this run writes anything; `resumed` when an earlier run has written."""

@@ -15,7 +15,7 @@ _PAUSE_SECONDS = 0.1
 
 
 def log_end(endpoint: Endpoint) -> str | None:
-    """Behind every row that was read before; None for a file, whose own counter is not that of its log."""
+    """Behind every row that was read before; None for a file without a log."""
     with pool.lease(endpoint) as session:
         if isinstance(session, TellsVisible):
             return session.log_end()

@@ -1,0 +1,101 @@
+"""Writers of the new side: let in there, or, where the switch has failed, kept from it; and whether one has written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from truecopy.engines import pool
+from truecopy.engines.protocols import Session
+from truecopy.engines.writers import TABLES
+from truecopy.model.errors import TruecopyError
+from truecopy.spark import session as spark_session
+from truecopy.transfer.cutover import state
+from truecopy.transfer.cutover.downtime import Downtime
+from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, How
+from truecopy.transfer.cutover.stage import Stage
+from truecopy.transfer.cutover.writers import Writers, find_way, writers_of
+from truecopy.transfer.proof.checksum import compare_whole
+from truecopy.transfer.proof.chosen import CHECKSUM
+from truecopy.transfer.proof.verifier import Scene
+
+
+def let_in(stage: Stage) -> None:
+    """Writers into the new side. What was locked there, when it was the old one, is opened first."""
+    _open(stage)
+    stage.hooks.switch(stage.how.max_downtime)
+    stage.downtime.end()
+
+
+def lock(stage: Stage) -> list[str]:
+    """Whoever was let in there must not write when it is undone; gives what somebody should know of it."""
+    if stage.facts.way in (COMMAND, CALLBACK, NONE) and not _locks_itself(stage):
+        return []  # who let writers in there brings them back as well
+    was_open = not _locks_itself(stage)
+    try:
+        with pool.lease(stage.target) as target:
+            if was_open:
+                way = find_way(target, How())
+                before = _writers(stage, target, way).survey()
+                stage.facts.opens = {"way": way, "before": before}
+            # Written down before, so that whoever comes next can open it; and after, since we must go on writing.
+            _note(stage)
+            writers = _writers(stage, target, stage.facts.opens["way"])
+            writers.hold(stage.facts.opens["before"], stage.how.max_downtime)
+            writers.ease()
+            _note(stage)
+    except TruecopyError as error:
+        if was_open:
+            open_again(stage)
+        return [
+            f"{stage.target} could not be locked ({error}): make sure that nobody was moved there"
+        ]
+    way = stage.facts.opens["way"]
+    return [
+        f"{stage.target} is locked ({way}): writers may have been moved there; the next {stage.command} opens it"
+    ]
+
+
+def open_again(stage: Stage) -> None:
+    """Lets those go on who are there already; where that fails, the next cutover does it."""
+    with suppress(TruecopyError):
+        _open(stage)
+
+
+def is_unused(stage: Stage) -> bool:
+    """Whether it is sure that nothing was written there: its log tells, or both sides being equal still."""
+    again = Downtime(stage.how.max_downtime)
+    again.begin()
+    try:
+        if stage.facts.origin:
+            return stage.back.is_unused(stage.facts.origin, stage.facts.returns)
+        return again.bound(lambda: are_equal(stage))
+    except TruecopyError:
+        return False
+
+
+def are_equal(stage: Stage) -> bool:
+    """Compares whole tables: where they are equal, nothing is lost on either side."""
+    spark = spark_session(stage.settings.master)
+    scene = Scene(stage.settings.task, stage.settings.annotation, stage.plans, spark)
+    return not compare_whole(CHECKSUM, scene, list(stage.plans.values())).found
+
+
+def _open(stage: Stage) -> None:
+    if _locks_itself(stage):
+        with pool.lease(stage.target) as target:
+            opens = stage.facts.opens
+            _writers(stage, target, opens["way"]).release(opens.get("before", {}))
+
+
+def _locks_itself(stage: Stage) -> bool:
+    """Whether the new side was told to hold writers off by itself, for as long as it takes."""
+    return stage.facts.opens.get("way", NONE) not in (COMMAND, CALLBACK, NONE, TABLES)
+
+
+def _writers(stage: Stage, target: Session, way: str) -> Writers:
+    tables = [plan.target.tables[0] for plan in stage.plans.values()]
+    return writers_of(target, way, tables, stage.hooks)
+
+
+def _note(stage: Stage) -> None:
+    stage.steps.enter(state.SWITCHING, stage.line.epoch, stage.facts.plain())
