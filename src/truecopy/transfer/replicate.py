@@ -17,34 +17,19 @@ from truecopy.engines.lines import transaction
 from truecopy.engines.protocols import LogsInPart
 from truecopy.mapping.changes import map_changes
 from truecopy.mapping.routes import parse_name
-from truecopy.model.change import (
-    CHANGE_SCHEMA,
-    DROP,
-    INSERT,
-    REDEFINITIONS,
-    TRUNCATE,
-)
+from truecopy.model.change import CHANGE_SCHEMA, DROP, INSERT, REDEFINITIONS, TRUNCATE
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.request import Request
-from truecopy.transfer.apply import (
-    EFFECTS,
-    Applying,
-    Place,
-    as_effects,
-    is_behind,
-    shard_of,
-)
+from truecopy.transfer.apply import EFFECTS, Applying, Place, as_effects, is_behind, shard_of
 from truecopy.transfer.carried import CarriedTables
 from truecopy.transfer.joining import Notes
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.narrowing import narrowed_changes
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import SHARED, Fact, Packed, pack, packed, unpacked
-from truecopy.transfer.plan import (
-    TablePlan,
-)
+from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.redefinition import EMPTIED, DefinitionChanged
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
 from truecopy.transfer.ties import tied_plans
@@ -53,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SETTLE_SECONDS = 10.0
-LOOK_SECONDS = 5.0
 AS_THEY_ARE = (
     "shard", "position", "commit_order", "seq", "committed_at", "kind", "table", "key", "after",
     "unchanged", "schema_id",
@@ -125,9 +109,8 @@ class Replication:
     def start(self) -> dict[str, Place]:
         """Where a stream has to begin that this is to apply; what was applied before is passed over."""
         with pool.lease(self._target) as session:
-            self._progress = self._ledger(
-                session
-            ).progress()  # a batch that failed may have moved some
+            # A batch that failed may have moved some.
+            self._progress = self._ledger(session).progress()
         self.settle()
         self._reached = self.positions()
         return self._reached
@@ -145,12 +128,9 @@ class Replication:
     @property
     def columns(self) -> Sequence[str]:
         """Those of the stream that it needs."""
-        late = map(parse_name, self.tables.sources.keys() - self.tables.plans.keys())
-        if any(map(self._settings.wants, late)):
-            return tuple(
-                CHANGE_SCHEMA.names
-            )  # what a table needs that is planned late is not known
-        if self._settings.leg or any(plan.is_mapped for plan in self.tables.plans.values()):
+        is_mapped = any(plan.is_mapped for plan in self.tables.plans.values())
+        # What a table needs that is planned late is not known.
+        if is_mapped or self._settings.leg or not self.tables.are_all_planned:
             return tuple(CHANGE_SCHEMA.names)
         return (*AS_THEY_ARE, "before") if tied_plans(self.tables.plans) else AS_THEY_ARE
 
