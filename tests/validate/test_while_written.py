@@ -167,6 +167,33 @@ def test_a_native_replica_is_validated_by_its_own_position(
 
 
 @pytest.mark.long
+def test_what_a_replica_has_from_elsewhere_hides_no_error(
+    spark: SparkSession, pair: tuple[Server, Server], task: str
+) -> None:
+    primary, replica = pair
+    source, target = primary.create_database("shared"), Database(replica, "shared")
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    source.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+    wait_for(lambda: bool(replica.execute(None, "SHOW DATABASES LIKE 'shared'")))
+    replica.execute(None, "STOP SLAVE")
+    # As another source leaves it, whose changes are logged under a domain of their own.
+    elsewhere = "SET GLOBAL gtid_slave_pos = CONCAT(@@GLOBAL.gtid_slave_pos, ',7-99-5')"
+    replica.execute(None, elsewhere)
+    replica.execute(None, "START SLAVE")
+    settings = Settings(task, source.url, target.url)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("UPDATE t SET v = v + 10")
+    wait_for(lambda: target.execute("SELECT v FROM t") == [(11,), (12,)])
+    target.execute("UPDATE t SET v = -1 WHERE id = 1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        (error,) = watched.until_errors(1, 60)
+        assert watched.standing.standing.report["applied_by"] == "replica"
+        assert (error.key, error.target) == ({"id": "1"}, {"v": "-1"})
+        target.execute("UPDATE t SET v = 11 WHERE id = 1")
+        watched.until(lambda: not watched.new, "the error resolves itself", 60)
+
+
+@pytest.mark.long
 def test_any_other_replication_is_validated_by_a_lag(
     spark: SparkSession, mariadb_db: Database, postgres_db: Database, task: str
 ) -> None:

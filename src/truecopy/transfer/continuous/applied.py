@@ -12,6 +12,7 @@ from truecopy.engines.protocols import Introspects, Session, TellsReplicated, Vi
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.position import contains, parse_position
+from truecopy.transfer.continuous.common import common
 from truecopy.transfer.continuous.options import AUTO, LAG, REPLICA, TASK
 from truecopy.transfer.ledger import PROGRESS, TASKS
 from truecopy.transfer.proof.visible import log_end
@@ -96,15 +97,15 @@ class ByLedger:
 
 @dataclass(frozen=True)
 class ByReplica:
-    """A native replica: it keeps the position of its source."""
+    """A native replica: it keeps the position of its source, among others."""
 
+    source: Endpoint
     name: str = REPLICA
 
     def view(self, session: Session) -> View:
-        told = cast(TellsReplicated, session)
         cast(Views, session).open_view()
-        position = told.replicated_position()
-        return View(lambda _: position, told.replicated_exactly)
+        position = _replicated(session, self.source)
+        return View(lambda _: position, cast(TellsReplicated, session).replicated_exactly)
 
     def covers(self, session: Session, ends: Mapping[Part, Place]) -> bool:
         position = cast(TellsReplicated, session).replicated_position()
@@ -143,6 +144,7 @@ def choose_applied(
     wanted: str, lag: float, settings: Settings, session: Session, unsliced: frozenset[str]
 ) -> Applied:
     """The best that the target offers, or the one that was asked for."""
+    source = parse_endpoint(settings.source)
     if wanted in (AUTO, TASK):
         if _has_line(session, settings.task):
             return ByLedger(settings.task, settings.consistency, unsliced)
@@ -152,14 +154,23 @@ def choose_applied(
                 " replication, write applied: replica or lag"
             )
     if wanted in (AUTO, REPLICA):
-        if isinstance(session, TellsReplicated) and session.replicated_position() is not None:
-            return ByReplica()
+        if isinstance(session, TellsReplicated) and _replicated(session, source):
+            return ByReplica(source)
         if wanted == REPLICA:
             raise UsageError(
-                f"{session.endpoint} does not say how far it has replicated: write applied: lag, and the lag that the"
-                " replication may have"
+                f"{session.endpoint} does not say how far it has replicated {source}: write applied: lag, and the lag"
+                " that the replication may have"
             )
-    return ByLag(lag, parse_endpoint(settings.source))
+    return ByLag(lag, source)
+
+
+def _replicated(session: Session, source: Endpoint) -> str | None:
+    """How far a replica has come in the log of this source: what else it holds, the stream never comes to."""
+    position = cast(TellsReplicated, session).replicated_position()
+    end = log_end(source)  # read later: it has all that the replica has of it
+    if position is None or end is None:
+        return position
+    return str(common(parse_position(position), parse_position(end)))
 
 
 def _has_line(session: Session, task: str) -> bool:
