@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from truecopy.mapping.choice import Choice
 from truecopy.mapping.plan import MappingRules
+from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.secret import Secret
 from truecopy.model.table import TableName
 from truecopy.stream.request import DEFAULT_MAX_BYTES, Request
@@ -94,17 +95,22 @@ class Settings:
     @property
     def request(self) -> Request:
         """The stream of its source."""
-        how = dict(vars(self.reading))
+        how = dict(vars(self.reading)) | {"settings": {"slot": self._slot, **self.reading.settings}}
         if self.cascades == TARGET_CASCADES:
-            how["settings"] = {**self.reading.settings, "cascades": TARGET_CASCADES}
+            how["settings"]["cascades"] = TARGET_CASCADES
         if self.connections:
-            how = how | {"parts": min(self.reading.parts or self.connections, self.connections)}
-        if self.leg is None:
-            return Request(self.source, tables=self.tables, **how)
-        # Legs that begin at the same shard are streams of their own, which must not share a slot.
-        slot = f"truecopy_{hashlib.sha256(self.task.encode()).hexdigest()[:12]}"
-        own = {"shard": self.leg.shard, "settings": {**how["settings"], "slot": slot}}
-        return Request(self.source, tables=self.tables, **(how | own))
+            how["parts"] = min(self.reading.parts or self.connections, self.connections)
+        if self.leg is not None:
+            # Legs that begin at the same shard are streams of their own, which cannot share one that was named.
+            how["shard"], how["settings"]["slot"] = self.leg.shard, self._slot
+        return Request(self.source, tables=self.tables, **how)
+
+    @property
+    def _slot(self) -> str:
+        """Where a source keeps its log for each reader: two tasks of the same tables let go of different changes."""
+        # A shard is known by its name, since another of its servers may be read the next time.
+        where = "" if self.leg else f"{parse_endpoint(self.source).identity}\n"
+        return f"truecopy_{hashlib.sha256(f'{where}{self.task}'.encode()).hexdigest()[:12]}"
 
     @property
     def annotation(self) -> str:
