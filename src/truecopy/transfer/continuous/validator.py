@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
+from sqlalchemy.exc import SQLAlchemyError
 
 from truecopy.engines import pool
 from truecopy.metastore.database import choose_metastore
@@ -38,6 +39,7 @@ from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.releasing import Releasing
 from truecopy.transfer.continuous.rounds import FOREVER, Rounds
 from truecopy.transfer.continuous.tables import Tables
+from truecopy.transfer.continuous.trying import Tries, metastore_explained
 from truecopy.transfer.packing import Packed, apply_each
 from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.proof.visible import log_end
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
 _BEAT_SECONDS = 1.0
 _LOOK_SECONDS = 0.2
 _LOG_END_SECONDS = 5.0
-_PAUSES = 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 60.0, 60.0
-"""Between tries of a round that failed; then validation stops."""
 
 
 class _Stopping(Exception):
@@ -86,7 +86,7 @@ class Validator:
         self._stop = threading.Event()
         self._held = Held()
         self._checked_at = time.monotonic()
-        self._tries = 0
+        self._tries = Tries()
         self._waits = ""
         self._taken_at = 0.0
         self._asked_at = -_LOG_END_SECONDS
@@ -134,10 +134,12 @@ class Validator:
         self._epoch = standing.epoch
         try:
             with self._heard():
-                self._open(standing)
+                with metastore_explained():
+                    self._open(standing)
                 while not self._stop.is_set():
                     try:
-                        self._follow()
+                        with metastore_explained():
+                            self._follow()
                     except (TakenOver, UsageError):
                         raise
                     except CannotFinish as error:
@@ -146,12 +148,17 @@ class Validator:
             raise
         except TruecopyError as error:
             secrets = parse_endpoint(self._settings.source), self._target
-            self._store.stop(self.task, mask_secrets(str(error), secrets), self._epoch)
+            self._note_stop(mask_secrets(str(error), secrets))
             raise
         except BaseException:
-            self._store.stop(self.task, "interrupted", self._epoch)
+            self._note_stop("interrupted")
             raise
-        self._store.stop(self.task, "", self._epoch)
+        self._note_stop("")
+
+    def _note_stop(self, why: str) -> None:
+        # A metastore that cannot be told hears nothing more, either: the process is taken for gone.
+        with suppress(SQLAlchemyError):
+            self._store.stop(self.task, why, self._epoch)
 
     def run_beside(self) -> None:
         """Validates beside a run of the task, once that replicates; from the first change after the copy on.
@@ -277,11 +284,9 @@ class Validator:
 
     def _pause_after(self, error: CannotFinish) -> None:
         """Tries again after a while what failed for a reason that may pass; not for ever."""
-        if self._tries >= len(_PAUSES):
-            raise error
+        pause = self._tries.pause_after(error)
         self._waits = f"tries again after: {error}"
         self.tell(self._waits)
-        pause, self._tries = _PAUSES[self._tries], self._tries + 1
         self._stop.wait(pause)
 
     def _beat(self, query: StreamingQuery) -> None:
@@ -298,14 +303,17 @@ class Validator:
                 self._releasing.look(end, self._rounds.position)
             if self._is_broken or not query.isActive:
                 return
-            if self._is_idle(query):
-                self._rounds.caught_up |= bool(at)
-                self._waits, self._tries = "", 0
+            # A query that has just begun looks idle, too: it is once it says how far it has read.
+            is_idle = bool(at) and self._is_idle(query)
+            self._rounds.caught_up |= is_idle
             if self._is_round_due():
                 with explained():
                     self._check()
-            elif at and self._is_idle(query) and self._is_flush_due():
-                self._rounds.move(at)
+            elif is_idle:
+                self._waits = ""
+                self._tries.succeeded()
+                if self._is_flush_due():
+                    self._rounds.move(at)
         except _Stopping:
             return
         finally:
@@ -365,7 +373,7 @@ class Validator:
                 if self._stop.is_set() or self._is_broken:
                     raise _Stopping  # what was dropped must not be passed over
                 self._taken_at = time.monotonic()
-                with explained():
+                with explained(), metastore_explained():
                     self._gathering.hold(self._held, changes)
                     self._store.set_stages(self.task, self._tables.news())
                     if self._held.large is not None or self._is_round_due():
@@ -402,7 +410,7 @@ class Validator:
         self._waits = ""
         self._round(held)
         self._held = Held(reached=held.reached)
-        self._tries = 0
+        self._tries.succeeded()
 
     def _covers(self, ends: Mapping[Part, Place]) -> bool:
         if not ends:
