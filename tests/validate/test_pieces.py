@@ -46,7 +46,8 @@ def test_put_together(batches: list[list[dict[str, Any]]], size: int) -> None:
     for batch in pa.Table.from_pylist(lines, schema=INPUT).to_batches(max_chunksize=size):
         for line in lines_in(batch):
             group.add(line)
-    found = group.changes()
+    checks: dict[str, Any] = {line["schema_id"]: None for line in lines}
+    found = group.changes(checks)
     assert found.schema == CHANGE
     assert group.rows == found.num_rows == sum(map(len, batches))
     assert list(group.parts) == list(dict.fromkeys(line["part"] for line in lines))
@@ -57,6 +58,9 @@ def test_put_together(batches: list[list[dict[str, Any]]], size: int) -> None:
     for side in told, wanted:
         side.sort(key=lambda change: (change["commit_order"], change["seq"], change["shard"]))
     assert told == wanted
+    # One of both tables stands still by now.
+    only = group.changes({"tt": checks.get("tt")}) if checks else found
+    assert only.num_rows == sum(change["table"] == "t" for change in wanted)
 
 
 def test_rows_of_tables_that_stand_still_rest() -> None:
@@ -72,7 +76,7 @@ def test_rows_of_tables_that_stand_still_rest() -> None:
     going, resting = group.entries(checks)
     assert going.column("schema_id").to_pylist() == ["a"]
     assert resting.column("schema_id").to_pylist() == ["b"]
-    assert not group.changes().num_rows
+    assert not group.changes(checks).num_rows
 
 
 @given(st.integers(0, 5).flatmap(lambda count: st.lists(st.integers(0, count), max_size=6)))

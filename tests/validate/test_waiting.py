@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.servers import Database
-from tests.validate.watching import copied, validating
+from tests.validate.watching import beside, copied, validating, wait_for
 from truecopy.metastore.validations import Stage, Validations
 from truecopy.model.errors import UsageError
 from truecopy.transfer.continuous.options import LAG, ContinuousOptions
+from truecopy.transfer.continuous.standing import read_validation
 from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.settings import Settings
 
@@ -154,6 +155,35 @@ def test_a_message_is_kept_though_nothing_else_changes(
         stage = f"{source.name}.t"
         watched.until(lambda: watched.standing.tables[stage].stage == "stopped", "it stops", 60)
         assert "key changed" in watched.standing.tables[stage].message
+
+
+def test_a_table_that_stops_while_its_changes_are_held_disturbs_nobody(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    for database in (source, target):
+        database.execute("CREATE TABLE rekeyed (id INT PRIMARY KEY, other INT NOT NULL)")
+        database.execute("CREATE TABLE good (id INT PRIMARY KEY)")
+    said = list[str]()
+    options = ContinuousOptions(validate_interval=3600.0, validate_changes=4, applied=LAG, lag=0.0)
+    validator = Validator(Settings(task, source.url, target.url), options, said.append)
+
+    def report(name: str) -> Any:
+        found = Validations().find(task)
+        return found.report.get(name) if found else None
+
+    with beside(validator.run, validator.stop):
+        wait_for(lambda: report("applied_by") == "lag")
+        source.execute("INSERT INTO rekeyed VALUES (1, 1)")
+        source.execute("INSERT INTO good VALUES (1)")
+        wait_for(lambda: report("held_changes") == 2)
+        source.execute("ALTER TABLE rekeyed DROP PRIMARY KEY, ADD PRIMARY KEY (other)")
+        source.execute("INSERT INTO rekeyed VALUES (2, 2)")
+        stages = Validations().stages
+        wait_for(lambda: stages(task)[f"{source.name}.rekeyed"].stage == "stopped", 60)
+        source.execute("INSERT INTO good VALUES (2), (3)")
+        wait_for(lambda: read_validation(task).standing.processed["insert"] == 3, 60)
+    assert said == []
 
 
 def test_a_table_that_may_not_be_read_stops_alone(

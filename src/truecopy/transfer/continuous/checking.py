@@ -95,7 +95,7 @@ class Checking:
 
     def _check(self, group: Group) -> pa.RecordBatch:
         entries, resting = group.entries(self.comparer.checks)
-        changes = group.changes()
+        changes = group.changes(self.comparer.checks)
         done = Round(entries, changes, self.rules, self.comparer)
         look = _Look(self, done.asked_for)
         if len(done.wanted):

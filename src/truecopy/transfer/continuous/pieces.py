@@ -93,9 +93,11 @@ class Group:
         goes_on = pc.is_in(table.column("schema_id"), value_set=known)
         return table.filter(goes_on), table.filter(pc.invert(goes_on))
 
-    def changes(self) -> pa.Table:
-        """The new changes, as `CHANGE`, in any order."""
-        made = (_changes(shared, pieces) for shared, pieces in self._pieces.items())
+    def changes(self, checks: Mapping[str, Check]) -> pa.Table:
+        """The new changes, as `CHANGE`, in any order; without those of tables that stand still since they were held."""
+        at = SHARED.index("schema_id")
+        goes_on = {shared: some for shared, some in self._pieces.items() if shared[at] in checks}
+        made = (_changes(shared, pieces) for shared, pieces in goes_on.items())
         return pa.concat_tables([CHANGE.empty_table(), *made])
 
 
