@@ -201,3 +201,17 @@ def test_letting_go_of_an_error_keeps_that_its_table_was_emptied_meanwhile() -> 
     world.round(world.applied, released={"k": said_at})
     (kind,) = world.entries.column("kind").to_pylist()
     assert kind == "delete"
+
+
+def test_an_error_that_is_let_go_of_is_not_told_again_by_an_earlier_look() -> None:
+    world = failing()
+    world.write("k", "new")
+    world.write("other", "v")
+    world.replicate(2)
+    world.now += INTERVAL
+    world.round(world.applied - 1)  # it sees a later state, and cannot judge it yet
+    before = len(world.told)
+    world.now += INTERVAL
+    world.round(world.applied, released={"k": world.read})
+    assert [event.resolved for event in world.told[before:]] == [True]
+    assert world.entries.num_rows == 0

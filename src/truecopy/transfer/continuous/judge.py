@@ -7,7 +7,7 @@ could not be judged then. The second judges what was seen now. In between, someb
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -134,9 +134,10 @@ class Round:
         self._open = np.ones(count, bool)
         self._sights = [entries.select(SIGHT.names)]
         self._sight_of = np.full(count, -1)  # a line of those, one after the other; -1 for none
+        self._released = self._named(rules.released)
+        self._let_go()
         self._recall(entries, changes, codes)
-        if rules.released or rules.asked:
-            self._obey()
+        self._clock["due_at"][self._named(rules.asked)] = 0
         due = self._changed | (self._clock["due_at"] <= rules.now)
         self.wanted: Numbers = np.flatnonzero(self._open & due & (self._sight_of < 0))
 
@@ -187,22 +188,30 @@ class Round:
             found = found.append_column(column, sights.column(column.name))
         return found.cast(ENTRIES)
 
-    def _obey(self) -> None:
-        """What was asked for by hand; a change that came after that was asked for stays."""
-        rules = self._rules
-        for line, name in enumerate(identities_of(self.images)):
-            if name in rules.asked:
-                self._clock["due_at"][line] = 0
-            if name in rules.released:
-                self._forgive(np.array([line]))
-                is_let_go = _is_released(self.images.slice(line, 1), rules.released[name])
-                self._open[line] = self._changed[line] or not is_let_go
+    # What was asked for by hand
+
+    def _named(self, names: Collection[str]) -> Numbers:
+        """Which lines somebody has named."""
+        if not names:
+            return np.zeros(self.images.num_rows, bool)
+        return np.array([name in names for name in identities_of(self.images)], bool)
+
+    def _let_go(self) -> None:
+        """Forgets rows that somebody has let go of; a change that came after that was said stays."""
+        released = self._rules.released
+        lines = np.flatnonzero(self._released)
+        self._forgive(lines)
+        for line in lines.tolist():
+            image = self.images.slice(line, 1)
+            (name,) = identities_of(image)
+            self._open[line] = self._changed[line] or not _is_released(image, released[name])
 
     # What was seen before
 
     def _recall(self, entries: pa.Table, changes: pa.Table, codes: Numbers) -> None:
-        """Judges what was seen at a position that the stream has passed by now."""
-        seen = np.flatnonzero(np.asarray(pc.is_valid(entries.column("seen_at"))))
+        """Judges what was seen at a position that the stream has passed by now; not of rows that were let go of."""
+        is_seen = np.asarray(pc.is_valid(entries.column("seen_at"))).astype(bool)
+        seen = np.flatnonzero(is_seen & ~self._released[codes[: entries.num_rows]])
         if not len(seen):
             return
         rules, lines = self._rules, codes[seen]
