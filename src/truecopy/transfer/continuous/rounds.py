@@ -74,13 +74,9 @@ class Rounds:
         return self._settings.task
 
     def is_due(self) -> bool:
-        """Whether a row that failed is to be looked at again by now."""
+        """Whether a row that failed is to be looked at again by now, or somebody has asked for something."""
         due = self._store.pending(self._task).due_at
-        return due is not None and due <= _now()
-
-    def is_wished(self) -> bool:
-        """Whether somebody has asked for something."""
-        return bool(self._store.errors.wishes(self._task))
+        return (due is not None and due <= _now()) or bool(self._store.errors.wishes(self._task))
 
     def run(self, held: Held) -> None:
         """Checks what is held and what is due."""

@@ -393,7 +393,7 @@ class Validator:
             return True
         if (held.changes or held.emptied) and since >= options.validate_interval:
             return True
-        return self._rounds.is_wished() or self._rounds.is_due()
+        return self._rounds.is_due()
 
     def _check(self) -> None:
         """A round: everything that is held, and what is due, once the replication has come that far."""
@@ -403,7 +403,7 @@ class Validator:
         while not self._covers(held.ends):
             if self._stop.is_set():
                 raise _Stopping
-            # What is held has to wait; what failed before need not.
+            # What is held has to wait; what failed before, and what somebody asked for, need not.
             if self._rounds.is_due():
                 self._round(Held())
             self._stop.wait(_LOOK_SECONDS)
