@@ -25,6 +25,11 @@ def back_name(task: str) -> str:
     return f"{task}{_BACK}"
 
 
+def forth_name(task: str) -> str:
+    """The task that a way belongs to."""
+    return task.removesuffix(_BACK)
+
+
 def returns(plans: Mapping[str, TablePlan]) -> dict[str, Any]:
     """Which tables go back, and to where, as JSON can keep it."""
     return {

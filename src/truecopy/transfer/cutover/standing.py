@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
-from truecopy.transfer.cutover.back import back_name, way_back
+from truecopy.transfer.cutover.back import back_name, forth_name, is_back, way_back
 from truecopy.transfer.cutover.state import SWITCHED, UNDER_WAY, Step, Steps
 from truecopy.transfer.settings import Settings
 
 
 def standing(settings: Settings) -> Settings:
     """The task as it goes now; refused while a cutover is under way, which alone can finish or undo it."""
-    forth = Steps(parse_endpoint(settings.target), settings.task).find()
-    back = Steps(parse_endpoint(settings.source), back_name(settings.task)).find()
-    for step, command in ((forth, "cutover"), (back, "switch-back")):
-        if step is not None and step.name in UNDER_WAY:
-            raise UsageError(
-                f"a {command} of {settings.task} is under way ({step.name} since {step.when}): truecopy {command}"
-                " again finishes it, or lets writers in again"
-            )
+    forth = settled(settings)
+    settled(way_back(settings, {}))
     if forth is None or forth.name != SWITCHED:
         return settings
     returns = forth.detail.get("returns")
@@ -27,6 +21,18 @@ def standing(settings: Settings) -> Settings:
             f"{settings.task} was cut over at {forth.when}, without a way back: nothing is left to be replicated"
         )
     return way_back(settings, returns)
+
+
+def settled(settings: Settings) -> Step | None:
+    """How far a cutover of one way came; refused while that is neither finished nor undone."""
+    step = Steps(parse_endpoint(settings.target), settings.task).find()
+    if step is not None and step.name in UNDER_WAY:
+        command = "switch-back" if is_back(settings) else "cutover"
+        raise UsageError(
+            f"a {command} of {forth_name(settings.task)} is under way ({step.name} since {step.when}): truecopy"
+            f" {command} again finishes it, or lets writers in again"
+        )
+    return step
 
 
 def heading(settings: Settings) -> tuple[Settings, Step | None]:
