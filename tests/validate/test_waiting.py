@@ -141,6 +141,29 @@ def test_it_is_heard_of_while_it_waits_and_empties_nothing_too_early(
         watched.until(lambda: not watched.new, "the emptied table has no wrong rows")
 
 
+def test_it_is_not_called_near_before_it_has_read_what_there_is(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    for database in (source, target):
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = Settings(task, source.url, target.url)
+    Validator(settings, ContinuousOptions()).begin()
+    for database in (source, target):
+        database.execute("INSERT INTO t VALUES (1)")
+    time.sleep(1)
+    with validating(settings, validate_interval=4.0, applied=LAG, lag=0.0) as watched:
+        told = list[float]()
+        while watched.processed() == 0:
+            found = watched.standing
+            if found.lag_seconds is not None and found.standing.processed["insert"] == 0:
+                told.append(found.lag_seconds)
+            time.sleep(0.2)
+        assert told
+        assert min(told) > 0
+        watched.until(lambda: watched.standing.lag_seconds == 0, "all is checked", 60)
+
+
 def test_a_message_is_kept_though_nothing_else_changes(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

@@ -21,6 +21,7 @@ from truecopy.metastore.validations import STOPPED, Standing, TakenOver, Validat
 from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.position import contains, parse_position
 from truecopy.spark import choose_settings, explain_spark, explained
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
@@ -94,6 +95,7 @@ class Validator:
         self._releasing = Releasing(self._stream)
         self._is_open = False
         self._is_broken = False
+        self._is_at_rest = False
         self._failure: TruecopyError | None = None
 
     @property
@@ -253,6 +255,7 @@ class Validator:
         self._held = Held()
         self._failure = None
         self._is_broken = False
+        self._is_at_rest = False
         start = str(position_of(self._rounds.position))
         with tempfile.TemporaryDirectory(prefix="truecopy-") as checkpoint:
             writer = apply_each(self._spark, self._stream, start, self._columns, self._take)
@@ -304,12 +307,12 @@ class Validator:
             if self._is_broken or not query.isActive:
                 return
             # A query that has just begun looks idle, too: it is once it says how far it has read.
-            is_idle = bool(at) and self._is_idle(query)
-            self._rounds.caught_up |= is_idle
+            self._is_at_rest = bool(at) and self._is_idle(query)
+            self._rounds.caught_up |= self._is_at_rest
             if self._is_round_due():
                 with explained():
                     self._check()
-            elif is_idle:
+            elif self._is_at_rest:
                 self._waits = ""
                 self._tries.succeeded()
                 if self._is_flush_due():
@@ -329,16 +332,20 @@ class Validator:
         held, position = self._held, self._rounds.position
         is_waiting = bool(held.changes or held.emptied or held.large is not None or self._waits)
         checked = dict(position if is_waiting else held.reached or position)
+        end = self._log_end()
+        is_done = not is_waiting and (self._is_at_rest or _has_all(checked, end))
+        # Before anything was read, and where the log does not say its end, nobody knows whether there is more.
+        is_known = is_done or is_waiting or bool(held.reached or end)
         newest = max((at for _, at in checked.values()), default=0)
-        behind = time.time() - newest / MICROSECONDS if is_waiting or not self._is_quiet() else 0.0
+        behind = 0.0 if is_done else max(time.time() - newest / MICROSECONDS, 0.0)
         return {
-            "lag_seconds": round(max(behind, 0.0), 3),
+            "lag_seconds": round(behind, 3) if is_known else None,
             "held_changes": held.changes,
             "rows_per_second": round(self._rounds.rate, 1),
             "waits": self._waits,
             "applied_by": self._applied.name,
             "checked": {shard: position for shard, (position, _) in checked.items()},
-            "log_end": self._log_end(),
+            "log_end": end,
         }
 
     def _log_end(self) -> dict[str, str]:
@@ -354,12 +361,9 @@ class Validator:
     def _is_idle(self, query: StreamingQuery) -> bool:
         """Whether everything that the log has was read and checked."""
         held = self._held
-        is_done = self._is_quiet() and not held.changes and not held.emptied
+        is_quiet = time.monotonic() - self._taken_at > 2 * _BEAT_SECONDS
+        is_done = is_quiet and not held.changes and not held.emptied
         return is_done and not query.status["isDataAvailable"]
-
-    def _is_quiet(self) -> bool:
-        """Whether no batch has come of late."""
-        return time.monotonic() - self._taken_at > 2 * _BEAT_SECONDS
 
     def _is_flush_due(self) -> bool:
         return time.monotonic() - self._rounds.stored_at >= self._options.meta_flush_interval
@@ -373,6 +377,7 @@ class Validator:
                 if self._stop.is_set() or self._is_broken:
                     raise _Stopping  # what was dropped must not be passed over
                 self._taken_at = time.monotonic()
+                self._is_at_rest = False
                 with explained(), metastore_explained():
                     self._gathering.hold(self._held, changes)
                     self._store.set_stages(self.task, self._tables.news())
@@ -425,3 +430,11 @@ class Validator:
     def _round(self, held: Held) -> None:
         self._tables.learn_lacking()
         self._rounds.run(held)
+
+
+def _has_all(checked: Mapping[str, Place], end: Mapping[str, str]) -> bool:
+    """Whether everything up to the end of the log was checked, where that is known of all shards."""
+    return checked.keys() == end.keys() and all(
+        contains(parse_position(position), parse_position(end[shard]))
+        for shard, (position, _) in checked.items()
+    )
