@@ -102,6 +102,8 @@ class Cutover:
                 self._prove()
                 if not rehearse:
                     self._turn()
+                stage.downtime.bound(self._prover.stop_watching)
+                if not rehearse:
                     self._decide()
             except BaseException as error:  # noqa: BLE001 - whatever it is, writers must not stay locked out
                 return rollback.roll_back(stage, error)

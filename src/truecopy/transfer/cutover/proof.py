@@ -13,6 +13,7 @@ from truecopy.transfer.proof.checksum import all_digests, digest_mismatch
 from truecopy.transfer.proof.chosen import CHECKSUM, TARGET, open_verifiers
 from truecopy.transfer.proof.mapped import compare_mapped
 from truecopy.transfer.proof.shrinking import ShrinkRules
+from truecopy.transfer.proof.target_log import TargetVerifier
 from truecopy.transfer.proof.verifier import SHOWN, NotProven, Outcome, Scene, Verifier
 
 WHOLE_ROWS = 200_000
@@ -69,8 +70,11 @@ class Prover:
             _require_nothing(verifier.work())
 
     def finish(self) -> Proof:
-        """The last word, with writers locked out and every change applied."""
-        outcomes = [verifier.finish() for verifier in self._verifiers]
+        """The last word on rows, with writers locked out and every change applied; the target is watched on."""
+        outcomes = [
+            verifier.work() if isinstance(verifier, TargetVerifier) else verifier.finish()
+            for verifier in self._verifiers
+        ]
         digests: dict[str, tuple[Digest, Digest]] = {}
         if self._whole:
             outcome, digests = self._digest()
@@ -81,6 +85,12 @@ class Prover:
             if not outcome.passed and outcome.verifier != TARGET:
                 raise NotProven(outcome)
         return Proof(tuple(outcomes), digests)
+
+    def stop_watching(self) -> None:
+        """After our last write to the target, and before writers are let in there: who else has written up to here?"""
+        for verifier in self._verifiers:
+            if isinstance(verifier, TargetVerifier):
+                _require_nothing(verifier.finish())
 
     def close(self) -> None:
         for verifier in self._verifiers:
