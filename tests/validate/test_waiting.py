@@ -88,6 +88,38 @@ def test_a_table_that_stood_still_is_taken_up_without_a_false_alarm(
         watched.until(lambda: watched.standing.tables.get(stage) == anew, "all begins anew")
 
 
+def test_errors_of_a_table_that_stood_still_resolve_by_a_look_at_both_sides(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
+) -> None:
+    source, target = mariadb_db, second_mariadb_db
+    source.execute("CREATE TABLE still (id INT PRIMARY KEY, v INT)")
+    settings = Settings(task, source.url, target.url)
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    source.execute("INSERT INTO still VALUES (1, 1), (2, 2), (3, 3)")
+    copied(settings)
+    target.execute("UPDATE still SET v = -1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until_errors(3)
+    target.execute("RENAME TABLE still TO away")
+    stage = f"{source.name}.still"
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until(lambda: watched.standing.tables[stage].stage == "stopped", "it stops")
+    target.execute("RENAME TABLE away TO still")
+    # Not what the change said that had failed, and right all the same.
+    for database in (source, target):
+        database.execute("UPDATE still SET v = 7 WHERE id = 1")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until(lambda: len(watched.new) == 2, "what is equal is resolved", 60)
+        assert {error.key["id"] for error in watched.new} == {"2", "3"}
+        target.execute("UPDATE still SET v = id WHERE id = 2")
+        Validations().errors.recheck(task, None)
+        watched.until(lambda: len(watched.new) == 1, "it is looked at when that is asked for", 60)
+    target.execute("UPDATE still SET v = id WHERE id = 3")
+    with validating(settings, row_error_delay=1.0) as watched:
+        watched.until(lambda: not watched.new, "each start looks at what is left", 60)
+
+
 def test_an_error_is_let_go_of_though_its_table_stands_still(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:

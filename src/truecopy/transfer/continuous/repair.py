@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -11,10 +11,7 @@ from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement, Writes
 from truecopy.metastore.validation_errors import ErrorRow
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.errors import UsageError
-from truecopy.model.relation import Key
-from truecopy.model.text import canonical_text
-from truecopy.model.types import Float, Type
+from truecopy.transfer.continuous.error_keys import by_table, key_of, plan_of
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.look import differences
 from truecopy.transfer.run import Transfer
@@ -49,9 +46,9 @@ def plan_repair(
         plans = Transfer(settings).planned(source, target)
         writes = cast(Writes, target)
         deletes, changes = list[Statement](), list[Statement]()
-        for table in dict.fromkeys(error.table for error in errors):
-            plan = _plan_of(table, plans)
-            keys = [_key(plan, error) for error in errors if error.table == table]
+        for table, some in by_table(errors).items():
+            plan = plan_of(table, plans)
+            keys = [key_of(plan, error) for error in some]
             for one in differences(plan, keys, spark):
                 found = _statement(plan, one, writes)
                 (deletes if one.kind == "extra" else changes).append(found)
@@ -71,31 +68,6 @@ def apply_repair(settings: Settings, repair: Repair) -> None:
     with pool.lease(parse_endpoint(settings.target)) as target:
         for one in repair.transactions:
             cast(Writes, target).apply(one)
-
-
-def _plan_of(table: str, plans: Mapping[str, TablePlan]) -> TablePlan:
-    if table not in plans:
-        raise UsageError(
-            f"{table} is not carried by the task any more, so that its rows cannot be brought right: repair the others"
-            " by their numbers, and take these off the record (truecopy validate clear)"
-        )
-    return plans[table]
-
-
-def _key(plan: TablePlan, error: ErrorRow) -> Key:
-    names = plan.comparison.column_names[: plan.source.key_width]
-    if not error.key.keys() >= set(names):
-        raise UsageError(
-            f"the key of {error.table} has changed since error {error.id} was found: truecopy verify compares the"
-            " table, and truecopy validate clear takes the error off the record"
-        )
-    kinds = plan.source.key_types
-    return tuple(_stated(error.key[name], kind) for name, kind in zip(names, kinds, strict=True))
-
-
-def _stated(text: str | None, kind: Type) -> str | None:
-    """A value of a key as the databases are asked for it: reports show floats as people write them."""
-    return canonical_text(text, kind) if isinstance(kind, Float) else text
 
 
 def _statement(plan: TablePlan, one: Difference, target: Writes) -> Statement:

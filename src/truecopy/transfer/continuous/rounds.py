@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from truecopy.engines import pool
-from truecopy.metastore.validation_errors import Found, Wishes
+from truecopy.metastore.validation_errors import IGNORED, NEW, Found, Wishes
 from truecopy.metastore.validations import PendingPart, Standing, Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -22,6 +22,7 @@ from truecopy.transfer.continuous.judge import MICROSECONDS, Rules
 from truecopy.transfer.continuous.options import FULL, LONGEST_SECONDS, ContinuousOptions
 from truecopy.transfer.continuous.pieces import INPUT
 from truecopy.transfer.continuous.tables import Tables, explain_trouble
+from truecopy.transfer.continuous.unwatched import Unwatched
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Rounds:
         self._spark = spark
         self._target = parse_endpoint(settings.target)
         self._store = Validations()
+        self._unwatched = Unwatched(settings, (), spark)
         self._started = time.time()
         self.position: dict[str, Place] = dict(standing.position)
         self.caught_up = standing.caught_up
@@ -85,12 +87,13 @@ class Rounds:
         everything = bool(wishes or held.emptied)
         parts = ["/".join(map(str, part)) for part in held.ends]
         blobs = list(self._store.parts(self._task, parts, FOREVER if everything else now))
+        settled = self._unwatched.settled(wishes.asked)
         if held.large is None and not held.frames and not blobs:
-            self._save(held, {}, [], [], [], wishes)
+            self._save(held, {}, [], [], settled, wishes)
             return
         done = self._check(self._input(held, blobs), self._rules(now, wishes, held))
         processed, pending, found, gone = self._sorted_out(done)
-        self._save(held, processed, gone, pending, found, wishes)
+        self._save(held, processed, gone, pending, [*found, *settled], wishes)
         self._store.set_stages(self._task, self._tables.news())
         seconds = time.monotonic() - begun
         self.rate = sum(processed.values()) / seconds if seconds else 0.0
@@ -99,6 +102,19 @@ class Rounds:
     def forget(self, parts: Sequence[str]) -> None:
         """Lets go of what is pending in some parts."""
         self._store.store(self._task, self._epoch, {}, {}, parts, (), (), self.caught_up)
+
+    def look_at_unwatched(self, watched: Set[str]) -> None:
+        """Looks at errors that are open and have no pending row, by their names; from now on when that is asked for."""
+        errors = self._store.errors.of(self._task, (NEW, IGNORED))
+        mine = [
+            error
+            for error in errors
+            if error.name not in watched and self._tables.carries(error.table)
+        ]
+        self._unwatched = Unwatched(self._settings, mine, self._spark)
+        if found := self._unwatched.all_settled():
+            self._store.store(self._task, self._epoch, {}, {}, (), (), found, self.caught_up)
+            self._unwatched.forget(found)
 
     def move(self, at: Mapping[str, Place]) -> None:
         """There is nothing to check: stores how far the stream is."""
@@ -201,6 +217,7 @@ class Rounds:
         self._store.store(
             self._task, self._epoch, moved, processed, parts, pending, found, caught_up, wishes
         )
+        self._unwatched.forget(found)
         self.position = {**self.position, **moved}
         self.caught_up = caught_up
         self.stored_at = time.monotonic()

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 _STOOD_STILL = (
-    "it stood still, and was not checked meanwhile, nor are its earlier errors looked at any more: truecopy verify"
-    " compares it"
+    "it stood still, and was not checked meanwhile; its earlier errors are only looked at by validate start and"
+    " recheck: truecopy verify compares it"
 )
 """Is looked for in what was said before, too."""
 

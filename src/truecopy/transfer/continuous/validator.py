@@ -35,7 +35,7 @@ from truecopy.transfer.continuous.beginning import (
 )
 from truecopy.transfer.continuous.entries import from_bytes
 from truecopy.transfer.continuous.held import HELD_BYTES, Gathering, Held, not_behind
-from truecopy.transfer.continuous.judge import MICROSECONDS
+from truecopy.transfer.continuous.judge import MICROSECONDS, identities_of
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.releasing import Releasing
 from truecopy.transfer.continuous.rounds import FOREVER, Rounds
@@ -210,16 +210,18 @@ class Validator:
 
     def _learn_pending(self, taken_up: Set[str]) -> None:
         """Learns what pending rows are of; those of tables that are taken up again are of a state long gone."""
-        known, gone = set[str](), list[str]()
+        known, gone, watched = set[str](), list[str](), set[str]()
         for part, payload in self._store.parts(self.task, (), FOREVER):
             rows = from_bytes(payload)
             if taken_up.isdisjoint(pc.unique(rows.column("table")).to_pylist()):
                 known.update(pc.unique(rows.column("schema_id")).to_pylist())
+                watched.update(identities_of(rows.filter(rows.column("is_error"))))
             else:
                 gone.append(part)
         if gone:
             self._rounds.forget(gone)
         self._tables.learn(known)
+        self._rounds.look_at_unwatched(watched)
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
