@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ import pymysql
 import pytest
 
 from tests.servers import Database
+from truecopy.metastore.known_progress import Known, KnownProgress
 
 # Runs the program, and kills it when a function, named as module:path, has done its work.
 _KILLED = """
@@ -133,6 +135,18 @@ def wait_until(
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.1)
+
+
+def put_back(task: str, target: Database, before: Mapping[str, str], known: Known) -> None:
+    """As if a run had been killed before some parts committed: they stand as `before`, and nobody noted more."""
+    notes = KnownProgress(task)
+    ended = notes.find()
+    assert ended is not None
+    notes.begin(replace(ended, applied=known.applied))
+    target.executemany(
+        "UPDATE truecopy_progress SET position = %s WHERE part = %s",
+        [(position, part) for part, position in before.items()],
+    )
 
 
 def phase(target: Database) -> str:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,8 +19,10 @@ import pytest
 import truecopy
 from tests.servers import Database
 from tests.transfer.beside import beside
+from tests.transfer.killing import put_back
 from truecopy.engines import connect
 from truecopy.engines.protocols import ReadsAtPosition
+from truecopy.metastore.known_progress import KnownProgress
 from truecopy.model.change import CHANGE_SCHEMA
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -215,6 +217,36 @@ def test_a_late_attempt_and_a_resumed_run_bring_nothing(
     with pytest.raises(Overtaken):
         list(work([late]))
     assert dump(second_mariadb_db) == dump(mariadb_db)
+
+
+@pytest.mark.long
+def test_each_row_comes_once_though_batches_are_cut_otherwise_after_a_kill(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """The table is ahead of where the run goes on, and of where the first batches end."""
+    source, target = mariadb_db, second_mariadb_db
+    make(source, 20)
+    source.execute("CREATE TABLE items (id INT PRIMARY KEY)")
+    asked = settings(source.url, target.url)
+    Transfer(asked).run(until_caught_up=True)
+    source.execute("INSERT INTO items VALUES (0)")
+    source.execute("INSERT INTO seen VALUES (0, 'both have a line')")
+    Transfer(asked).run(until_caught_up=True)
+    before: dict[str, str] = dict(
+        target.execute("SELECT part, position FROM truecopy_progress WHERE part NOT LIKE '%.seen'")
+    )
+    known = KnownProgress(asked.task).find()
+    assert known is not None
+    for number in range(1, 6):
+        source.execute(f"INSERT INTO items VALUES ({number})")
+        source.execute(f"INSERT INTO seen VALUES ({number}, 'once')")
+    Transfer(asked).run(until_caught_up=True)
+    put_back(asked.task, target, before, known)
+    transfer = Transfer(asked)
+    transfer._request = replace(transfer._request, max_bytes=1)
+    transfer.run(until_caught_up=True)
+    assert dump(target) == dump(source)
+    assert target.execute("SELECT COUNT(*) FROM items") == [(6,)]
 
 
 @pytest.mark.long

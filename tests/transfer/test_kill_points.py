@@ -57,7 +57,7 @@ def test_between_a_new_column_and_the_first_change_that_has_it(
     mariadb_db.execute("INSERT INTO items VALUES (1, 'a'), (2, 'b')")
     file = written_task(tmp_path, mariadb_db, postgres_db)
     go_on(file)
-    run = started_to_die("truecopy.transfer.replicate:run_all", "run", file)
+    run = started_to_die("truecopy.transfer.carried:run_all", "run", file)
 
     def carries() -> bool:
         mariadb_db.execute("UPDATE items SET name = CONCAT('x', id) WHERE id = 1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,14 +15,16 @@ import pytest
 import truecopy
 from tests.program import truecopy as program
 from tests.servers import Database
+from tests.transfer.killing import put_back
 from tests.transfer.load import fill, writing
 from truecopy.engines import connect
 from truecopy.metastore.known_progress import KnownProgress
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.errors import UsageError
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.snapshot import ATTEMPTS
 from truecopy.transfer.status import read_status
 
 if TYPE_CHECKING:
@@ -132,27 +133,62 @@ def test_a_run_that_ended_in_the_middle_of_a_multi_row_event_goes_on(
     before: dict[str, str] = dict(
         second_mariadb_db.execute("SELECT part, position FROM truecopy_progress")
     )
-    notes = KnownProgress(asked.task)
-    known = notes.find()
+    known = KnownProgress(asked.task).find()
+    assert known is not None
     mariadb_db.execute("UPDATE items SET name = 'c'")
     mariadb_db.execute("DELETE FROM items WHERE id % 7 = 0")
     Transfer(asked).run(until_caught_up=True)
-    # As if half of the parts had not been committed: their lines, and their rows, are as before, and nobody has
-    # noted that the batch was applied.
-    ended = notes.find()
-    assert known is not None
-    assert ended is not None
-    notes.begin(replace(ended, applied=known.applied))
-    behind = sorted(before)[::2]
-    for part in behind:
-        second_mariadb_db.execute(
-            "UPDATE truecopy_progress SET position = %s WHERE part = %s", (before[part], part)
-        )
+    behind = {part: before[part] for part in sorted(before)[::2]}
+    put_back(asked.task, second_mariadb_db, behind, known)
     for _ in range(2):
         Transfer(asked).run(until_caught_up=True)
         mariadb_db.execute("UPDATE items SET name = CONCAT(name, 'd')")
     Transfer(asked).run(until_caught_up=True)
     assert is_equal(mariadb_db, second_mariadb_db)
+
+
+def test_tables_whose_names_differ_in_case_are_two(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    for table in ("orders", "Orders", "örders"):
+        mariadb_db.execute(f"CREATE TABLE `{table}` (id INT PRIMARY KEY, name VARCHAR(20))")
+        mariadb_db.execute(f"INSERT INTO `{table}` VALUES (1, '{table}')")
+    asked = settings(mariadb_db.url, second_mariadb_db.url, consistency="table")
+    Transfer(asked).run(until_caught_up=True)
+    for table in ("orders", "Orders", "örders"):
+        mariadb_db.execute(f"INSERT INTO `{table}` VALUES (2, '{table}')")
+    Transfer(asked).run(until_caught_up=True)
+    for table in ("orders", "Orders", "örders"):
+        rows = second_mariadb_db.execute(f"SELECT * FROM `{table}` ORDER BY id")
+        assert rows == [(1, table), (2, table)]
+
+
+def test_what_is_not_on_the_target_as_it_was_sent_is_not_committed(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Compared in the transaction that writes, and tried again within a limit."""
+    source, target = mariadb_db, second_mariadb_db
+    create = "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(20))"
+    for side in (source, target):
+        side.execute(create)
+    source.execute("INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    # Without transactions: what is written here stays when the chunk is rolled back.
+    target.execute("CREATE TABLE tries (id INT) ENGINE = Aria TRANSACTIONAL = 0")
+    target.execute(
+        "CREATE TRIGGER spoils BEFORE INSERT ON items FOR EACH ROW BEGIN"
+        " IF NEW.id = 2 THEN INSERT INTO tries VALUES (2); SET NEW.name = 'spoiled'; END IF; END"
+    )
+    asked = settings(source.url, target.url, tables=("items",))
+    with pytest.raises(
+        CannotFinish, match=r"chunk 0 of .*items is not on the target as it was sent"
+    ):
+        Transfer(asked).run(until_caught_up=True)
+    assert target.execute("SELECT * FROM items") == []
+    assert target.execute("SELECT copied FROM truecopy_chunk") == [(None,)]
+    assert len(target.execute("SELECT * FROM tries")) == ATTEMPTS
+    target.execute("DROP TRIGGER spoils")
+    Transfer(asked).run(until_caught_up=True)
+    assert is_equal(source, target)
 
 
 def test_a_run_that_ended_between_two_indexes_goes_on(

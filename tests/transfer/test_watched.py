@@ -226,6 +226,16 @@ def test_a_table_that_was_altered_while_the_task_stood_fails_the_next_run(
 
 
 @pytest.mark.long
+def test_a_truncate_that_we_carry_is_no_rogue_write(
+    mariadb_db: Database, onto_postgres: Database
+) -> None:
+    mariadb_db.execute("TRUNCATE TABLE items")
+    mariadb_db.execute("INSERT INTO items (id, code) VALUES (1, 'after')")
+    watched(mariadb_db, onto_postgres).run(until_caught_up=True)
+    assert onto_postgres.execute("SELECT id, code FROM items") == [(1, "after")]
+
+
+@pytest.mark.long
 def test_columns_that_we_add_are_no_rogue_ddl(
     mariadb_db: Database, onto_postgres: Database
 ) -> None:

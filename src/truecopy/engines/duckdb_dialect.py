@@ -85,6 +85,7 @@ class DuckDBDialect:
     placeholder = "?"
     expands_rows = True
     lists_integers = False
+    lines_as = ""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

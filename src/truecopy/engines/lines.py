@@ -50,7 +50,7 @@ class Lines:
         """Makes tables that are missing, each for itself: most engines commit that at once anyhow."""
         for statement in statements:
             with self.transaction():
-                self.execute(statement)
+                self.execute(statement + self._session.dialect.lines_as)
 
     def execute(self, sql: str, *values: object) -> int:
         """Inside a transaction; gives how many lines it changed."""

@@ -103,6 +103,7 @@ class MySQLDialect:
     placeholder = "%s"
     expands_rows = True
     lists_integers = True
+    lines_as = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``").replace("%", "%%") + "`"

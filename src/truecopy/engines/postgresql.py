@@ -19,6 +19,7 @@ from truecopy.engines import (
     postgresql_digest,
     postgresql_load,
     postgresql_replica,
+    postgresql_sequences,
     postgresql_snapshot,
     postgresql_views,
 )
@@ -189,6 +190,10 @@ class PostgreSQL(SharedSession):
         self._annotate(annotation)
         return self.execute(postgresql_load.delete_sql(self.dialect, relation, keys))
 
+    def delete_all(self, relation: Relation, annotation: str | None = None) -> int:
+        self._annotate(annotation)
+        return super().delete_all(relation)
+
     def _annotate(self, annotation: str | None) -> None:
         """Once, before the first change of a transaction: readers of the log meet it first."""
         if annotation is not None and annotation != self._annotation:
@@ -222,6 +227,12 @@ class PostgreSQL(SharedSession):
             ((value,),) = self.fetch(statement)
             made.append(f"{column}: the next number is {value}")
         return made
+
+    def sequences(self) -> dict[TableName, int | None]:
+        return postgresql_sequences.next_numbers(self)
+
+    def advance_sequence(self, name: TableName, number: int, annotation: str | None = None) -> None:  # noqa: ARG002 - not logged
+        postgresql_sequences.advance(self, name, number)
 
     def require_position(self, relation: Relation) -> None:
         postgresql_snapshot.require_position(self, relation)

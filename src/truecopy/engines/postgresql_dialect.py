@@ -120,6 +120,7 @@ class PostgreSQLDialect:
     placeholder = "%s"
     expands_rows = False
     lists_integers = False
+    lines_as = ""
 
     def __init__(self, encoding: str = "UTF8", *, trims_bytes: bool = False) -> None:
         self.encoding = encoding

@@ -287,6 +287,10 @@ class DeletesKeys(Transacts, Protocol):
         """Deletes the rows with these keys (`k0`, `k1`, …, no NULL); gives how many there were."""
         ...
 
+    def delete_all(self, relation: Relation, annotation: str | None = None) -> int:
+        """Deletes every row of a relation; gives how many there were, where that is known."""
+        ...
+
 
 @runtime_checkable
 class Cascades(DeletesKeys, Protocol):
@@ -359,6 +363,19 @@ class SetsSequences(Protocol):
 
         `annotation` marks the statement, where the database's log would keep it.
         """
+        ...
+
+
+@runtime_checkable
+class HasSequences(Protocol):
+    """Has sequences that belong to no column."""
+
+    def sequences(self) -> dict[TableName, int | None]:
+        """Of each the number that it gives next, or a later one; None where it hides that from the user."""
+        ...
+
+    def advance_sequence(self, name: TableName, number: int, annotation: str | None = None) -> None:
+        """Lets one go on at a number, unless it is further already; `annotation` as above."""
         ...
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecopy.engines import deferred, sql
+from truecopy.engines import deferred, loading, sql
 from truecopy.engines.protocols import KEYS_PER_QUERY, Statement
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
@@ -53,6 +53,11 @@ class RelationalSession(ABC):
     @abstractmethod
     def execute(self, statement: Statement) -> int:
         """Runs a statement inside the open transaction; gives the number of rows it changed."""
+
+    def delete_all(self, relation: Relation, annotation: str | None = None) -> int:
+        statement = sql.delete_all_sql(self.dialect, relation)
+        marked = loading.comment(annotation) + statement.sql
+        return self.execute(Statement(marked, statement.values))
 
     @abstractmethod
     def begin(self) -> None:

@@ -78,6 +78,9 @@ class Dialect(Protocol):
     lists_integers: bool
     """True where long lists of integers are written out: a driver that binds values does it one by one."""
 
+    lines_as: str
+    """Behind the columns of a table that holds lines: names that differ in case are different."""
+
 
 def table_sql(dialect: Dialect, name: TableName) -> str:
     """A table's name, quoted and qualified."""

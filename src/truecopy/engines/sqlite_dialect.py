@@ -117,6 +117,7 @@ class SQLiteDialect:
     placeholder = "?"
     expands_rows = False
     lists_integers = False
+    lines_as = ""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

@@ -4,15 +4,20 @@ A part is what moves on together: one of 64 slices of the keys, a table, or ever
 consistency asks. A part's transaction first moves its line of the ledger, and only from where the driver
 saw it: a batch that is applied again, or by an attempt that was given up, finds the line elsewhere.
 
+A batch holds whole transactions, however large. Of more than some megabytes the net effect is made for one class
+of keys after the other, as the shuffle brings them, and rows are on disk until all that has to go is gone.
+
 Where foreign keys of the target do what the source's log does not tell, a batch is several net effects, one
-after the other, and between them the changes by which foreign keys act.
+after the other, and between them the changes by which foreign keys act: such a part is held whole.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,12 +26,10 @@ from truecopy.engines import pool
 from truecopy.engines.lines import transaction
 from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement
-from truecopy.engines.sql import delete_all_sql
 from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.position import contains, parse_position
-from truecopy.model.relation import Relation
 from truecopy.spark import spare_the_collector
 from truecopy.transfer.acting import Piece, cut_at_acts
 from truecopy.transfer.effect import net_effect
@@ -34,9 +37,13 @@ from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import unpacked
 from truecopy.transfer.plan import ChangeTarget
+from truecopy.transfer.spooled import Spooled
 
 Place = tuple[str, int]
 """A position of a shard, and the commit time there."""
+
+STEP_BYTES = 64 << 20
+"""What a worker holds of a part's changes at once, if it can."""
 
 _TEXTS = pa.list_(pa.string())
 EFFECTS = pa.schema(
@@ -69,6 +76,7 @@ class Applying:
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
         replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
         leave_none: Connections are counted: the next batch may go to other workers, whose connections count, too.
+        step_bytes: See `STEP_BYTES`.
     """
 
     task: str
@@ -84,25 +92,28 @@ class Applying:
     progress_first: bool = False
     replaying: bool = False
     leave_none: bool = False
+    step_bytes: int = STEP_BYTES
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Applies the packed changes of a Spark partition, which come sorted by part."""
-        part, waiting = None, list[pa.Table]()
-        for batch in batches:
-            for name, packed in _runs(batch, "part"):
-                if name != part and waiting:
-                    yield self._apply(str(part), pa.concat_tables(waiting))
-                    waiting = []
-                part = name
-                waiting += map(as_effects, unpacked(packed))
-        if waiting:
-            yield self._apply(str(part), pa.concat_tables(waiting))
+        """Applies the packed changes of a Spark partition, which come sorted by part, table and slice."""
+        lines = chain.from_iterable(map(_lines, batches))
+        for part, mine in groupby(lines, lambda line: line.part):
+            if not self._is_in(part):
+                yield self._apply(part, mine)
         if self.leave_none:
             pool.close_idle()
         spare_the_collector("apply")
 
-    def _apply(self, part: str, changes: pa.Table) -> pa.RecordBatch:
-        pieces = self.pieces(self._news(part, changes))
+    def _is_in(self, part: str) -> bool:
+        """Whether a part stands beyond the batch, since a run ended between two parts: its line must not go back."""
+        if part not in self.stands:
+            return False
+        end, _ = self.ends[shard_of(part)]
+        return contains(parse_position(self.stands[part][0]), parse_position(end))
+
+    def _apply(self, part: str, lines: Iterator[_Line]) -> pa.RecordBatch:
+        counts = Counter[str]()
+        steps = self._steps(part, lines, counts)
         with pool.lease(self.endpoint) as session:
             target: Any = session
             ledger = Ledger(target, self.task)
@@ -112,22 +123,41 @@ class Applying:
                 self.mark(target)
                 is_new = self.advance(ledger, part)
                 if is_new and not self.progress_first:
-                    self.write(target, pieces)
+                    self._write_steps(target, steps)
             if is_new and self.progress_first:
                 with transaction(target):
                     ledger.require_at(part, self.ends[shard_of(part)][0], self.epoch)
-                    self.write(target, pieces)
-        counts = changes.group_by("table").aggregate([([], "count_all")])
+                    self._write_steps(target, steps)
+        for _ in steps:
+            pass  # what an earlier attempt has written is counted, too
         return pa.RecordBatch.from_pydict(
             {
-                "part": [part] * counts.num_rows,
-                "table": counts.column("table").to_pylist(),
-                "changes": counts.column("count_all").to_pylist(),
+                "part": [part] * len(counts),
+                "table": list(counts),
+                "changes": list(counts.values()),
             }
         )
 
-    def _news(self, part: str, changes: pa.Table) -> pa.Table:
-        """Without what is in already: a part may be ahead of the batch, since a run ended between two parts."""
+    def _steps(self, part: str, lines: Iterator[_Line], counts: Counter[str]) -> Iterator[pa.Table]:
+        """The changes of a part that are not in yet, some megabytes at a time: all that there is of some keys."""
+        is_tied = any(to.may_act for to in self.targets.values())
+        waiting, size, before = list[pa.Table](), 0, ("", 0)
+        for line in lines:
+            keys = line.table, line.slice
+            is_between = keys != before or not self.targets[line.schema_id].key_places
+            if size >= self.step_bytes and is_between and not is_tied:
+                yield self._news(part, pa.concat_tables(waiting), counts)
+                waiting, size = [], 0
+            before = keys
+            for one in map(as_effects, unpacked(line.packed)):
+                waiting.append(one)
+                size += one.nbytes
+        if waiting:
+            yield self._news(part, pa.concat_tables(waiting), counts)
+
+    def _news(self, part: str, changes: pa.Table, counts: Counter[str]) -> pa.Table:
+        """Without what is in already: a part may be ahead of some of the batch, since a run ended between two."""
+        tables = pc.unique(changes.column("table")).to_pylist()
         start, _ = self.starts[shard_of(part)]
         stands, _ = self.stands.get(part, (start, 0))
         if not contains(parse_position(start), parse_position(stands)):
@@ -136,6 +166,8 @@ class Applying:
             of_others = pc.not_equal(changes.column("table"), table)
             behind = is_behind(changes.column("position").combine_chunks(), position)
             changes = changes.filter(pc.or_(of_others, behind))
+        counts.update(dict.fromkeys(tables, 0))
+        counts.update(changes.column("table").to_pylist())
         return changes
 
     def mark(self, target: Any) -> None:
@@ -156,14 +188,30 @@ class Applying:
             for piece in cut_at_acts(changes, self.targets)
         ]
 
+    def _write_steps(self, target: Any, steps: Iterator[pa.Table]) -> None:
+        """Writes all of a part, inside the open transaction: first what goes, of all steps, and then what comes."""
+        first, second = next(steps, None), next(steps, None)
+        if first is None:
+            return
+        if second is None:
+            self.write(target, self.pieces(first))
+            return
+        with Spooled() as spooled:
+            for step in chain((first, second), steps):
+                for schema_id, rows in _by_definition(net_effect(step)):
+                    spooled.keep(schema_id, self._cleared(target, self.targets[schema_id], rows))
+            for schema_id, texts in spooled.all():
+                self._load(target, self.targets[schema_id], texts)
+
     def write(self, target: Any, pieces: Sequence[Piece]) -> None:
         """Writes pieces, inside the open transaction."""
         for piece in pieces:
-            rows = piece.changes
-            for schema_id in pc.unique(rows.column("schema_id")).to_pylist():
-                of_table = rows.filter(pc.equal(rows.column("schema_id"), schema_id))
-                write = self._act if piece.acts else self._write_table
-                write(target, self.targets[schema_id], of_table)
+            for schema_id, rows in _by_definition(piece.changes):
+                to = self.targets[schema_id]
+                if piece.acts:
+                    self._act(target, to, rows)
+                else:
+                    self._load(target, to, self._cleared(target, to, rows))
 
     def _act(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
         """Deletes or updates rows, with all that foreign keys then do to others."""
@@ -182,14 +230,8 @@ class Applying:
                         " it: was it deleted there? Repair the table (truecopy verify --repair)"
                     )
 
-    def empty(self, target: Any, relation: Relation) -> None:
-        """Takes every row of a relation out of its table, inside the open transaction."""
-        target.execute(
-            Statement(comment(self.annotation) + delete_all_sql(target.dialect, relation).sql)
-        )
-
-    def _write_table(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
-        """Deletes every key that was touched, then inserts those that are there: right for swaps, too."""
+    def _cleared(self, target: Any, to: ChangeTarget, rows: pa.Table) -> pa.Table:
+        """Deletes every key that was touched; gives the rows that are there now, to be loaded: right for swaps, too."""
         kept = rows.filter(pc.not_equal(rows.column("kind"), DELETE))
         if not to.key_places:
             if kept.num_rows != rows.num_rows or _has(kept, UPDATE):
@@ -197,13 +239,15 @@ class Applying:
                     f"{to.table} has no key, so a deleted or updated row cannot be found on the target: give it a key,"
                     " or leave it out"
                 )
-            texts = _columns(kept.column("row"), to.places, "c")
-        else:
-            texts = _columns(kept.column("row"), to.places, "c")
-            keys = _columns(rows.column("key"), to.key_places, "k")
-            if any(map(len, filter(None, kept.column("unchanged").to_pylist()))):
-                texts = self._filled(target, to, kept, texts)
-            target.delete_keys(to.relation, keys, annotation=self.annotation)
+            return _columns(kept.column("row"), to.places, "c")
+        texts = _columns(kept.column("row"), to.places, "c")
+        keys = _columns(rows.column("key"), to.key_places, "k")
+        if any(map(len, filter(None, kept.column("unchanged").to_pylist()))):
+            texts = self._filled(target, to, kept, texts)
+        target.delete_keys(to.relation, keys, annotation=self.annotation)
+        return texts
+
+    def _load(self, target: Any, to: ChangeTarget, texts: pa.Table) -> None:
         if texts.num_rows:
             target.load(to.relation, texts, annotation=self.annotation)
 
@@ -241,6 +285,27 @@ class Applying:
                 " the target does not have the row: was it deleted there? Repair the table (truecopy verify --repair),"
                 " or let the source log whole rows"
             )
+
+
+class _Line(NamedTuple):
+    """Packed changes that share all of this."""
+
+    part: str
+    table: str
+    schema_id: str
+    slice: int
+    packed: pa.RecordBatch
+
+
+def _lines(batch: pa.RecordBatch) -> Iterator[_Line]:
+    columns = (batch.column(name).to_pylist() for name in ("part", "table", "schema_id", "slice"))
+    for at, (part, table, schema_id, number) in enumerate(zip(*columns, strict=True)):
+        yield _Line(part, table, schema_id, number, batch.slice(at, 1))
+
+
+def _by_definition(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    for schema_id in pc.unique(rows.column("schema_id")).to_pylist():
+        yield schema_id, rows.filter(pc.equal(rows.column("schema_id"), schema_id))
 
 
 def as_effects(changes: pa.Table) -> pa.Table:
@@ -284,15 +349,3 @@ def _columns(lists: pa.ChunkedArray, places: Sequence[int], prefix: str) -> pa.T
     return pa.table(
         {f"{prefix}{i}": pc.list_element(whole, place) for i, place in enumerate(places)}
     )
-
-
-def _runs(batch: pa.RecordBatch, column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Neighbouring rows of one value."""
-    values = batch.column(column)
-    if not len(values):
-        return
-    start, texts = 0, values.to_pylist()
-    for at in range(1, len(texts) + 1):
-        if at == len(texts) or texts[at] != texts[start]:
-            yield texts[start], batch.slice(start, at - start)
-            start = at

@@ -185,7 +185,7 @@ class Replication:
         work = self._work(facts)
         done = (
             effects.repartition(self._parallel(effects), "part")
-            .sortWithinPartitions("part")
+            .sortWithinPartitions("part", "table", "slice")
             .mapInArrow(cast(Any, work), "part string, table string, changes long")
             .collect()
         )
@@ -222,7 +222,8 @@ class Replication:
                 for part in parts:
                     work.advance(ledger, part)
                 for table in emptied:
-                    work.empty(target, self.tables.plans[table].target)
+                    emptied_table = self.tables.plans[table].target
+                    target.delete_all(emptied_table, annotation=self._settings.annotation)
                 work.write(target, work.pieces(rows))
         self._progress |= dict.fromkeys(parts, end)
         self.applied.update(emptied.keys())

@@ -13,9 +13,7 @@ from typing import Any, cast
 
 from truecopy.engines import connect
 from truecopy.engines.lines import transaction
-from truecopy.engines.loading import comment
-from truecopy.engines.protocols import HidesCascades, Statement
-from truecopy.engines.sql import delete_all_sql
+from truecopy.engines.protocols import HidesCascades
 from truecopy.model.endpoint import Endpoint
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.plan import TablePlan
@@ -44,5 +42,4 @@ def start_over(
     with transaction(target):
         ledger.forget(list(plans), epoch)
         for plan in plans.values():
-            emptying = delete_all_sql(target.dialect, plan.target)
-            target.execute(Statement(comment(annotation) + emptying.sql, emptying.values))
+            target.delete_all(plan.target, annotation=annotation)

@@ -205,7 +205,8 @@ class Driver:
             step = self._step(part, shards[part])
             is_ahead = not _contains(str(self.reached[shards[part]]), step.old)
             placed = [c for c in changes if not is_ahead or not _contains(step.old, str(c[0]))]
-            if placed:
+            goes_back = self._world.case.broken is Broken.LINE_GOES_BACK
+            if goes_back or not _contains(step.old, step.new):
                 self._remember(shards[part], placed)
                 news = [change for _, change in placed]
                 works.append(Work(partial(apply_step, world, step, news, self.epoch), step))

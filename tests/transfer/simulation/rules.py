@@ -18,6 +18,7 @@ class Broken(Enum):
         "rows without a key are replayed from the start of the copy, not from their snapshot"
     )
     STREAM_REWOUND = "a stream begins again further back, and what the parts hold is not asked anew"
+    LINE_GOES_BACK = "a part that is beyond a batch is put where the batch ends"
     UNFENCED_ROWS = (
         "at most once: the rows that follow the progress are written without looking again"
     )

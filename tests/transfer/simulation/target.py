@@ -21,6 +21,7 @@ ITEM, EVENT = "item", "event"
 
 class Dialect:
     placeholder = "?"
+    lines_as = ""
 
 
 @dataclass(frozen=True)
