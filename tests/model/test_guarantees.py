@@ -84,7 +84,7 @@ def test_sentences() -> None:
         )
     ) == (
         "at-least-once, consistent by row (the target has no transactions);"
-        " a crash leaves duplicates in tables without a key"
+        " a crash may leave duplicates in tables without a key"
     )
 
 

@@ -1,4 +1,7 @@
-"""With `consistency: table`, whoever reads the target sees only states that the source's table had.
+"""What whoever reads the target sees, all the time.
+
+With `consistency: transaction` it is a state that the source had. With `consistency: table` a table is in one that the
+source's table had.
 
 That is promised from the moment on at which the task's phase is `replicate`: until the replay has passed the end
 of the copy, rows go back in time. The reader asks in one snapshot for the phase, for the version of the table and for
@@ -23,7 +26,7 @@ from tests.servers import Database, PostgreSQLServer
 from tests.transfer.beside import beside
 from tests.transfer.load import fill, writing
 from truecopy.transfer.run import Transfer
-from truecopy.transfer.settings import TABLE, Settings
+from truecopy.transfer.settings import TABLE, TRANSACTION, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +91,67 @@ class Reader:
             self.seen.append((number_of(version), state))
         else:
             self.unfinished += 1
+
+
+@dataclass
+class Accounts:
+    """Two tables between which money goes: each transaction of the source leaves the sum as it was."""
+
+    database: Database
+    seen: list[tuple[int, int]] = field(default_factory=list)
+
+    def make(self) -> None:
+        for table in ("one", "other"):
+            self.database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, money INT NOT NULL)")
+            self.database.execute(f"INSERT INTO {table} SELECT seq, 100 FROM seq_1_to_{ROWS}")
+
+    def write(self, stop: threading.Event) -> None:
+        number = 0
+        with closing(self.database.connect()) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                number += 1
+                cursor.execute("BEGIN")
+                for table, sign in (("one", "-"), ("other", "+")):
+                    cursor.execute(
+                        f"UPDATE {table} SET money = money {sign} 1 WHERE id %% 7 = %s",
+                        (number % 7,),
+                    )
+                cursor.execute("COMMIT")
+                time.sleep(0.02)
+
+    def read(self, stop: threading.Event) -> None:
+        """Both tables in one snapshot."""
+        is_postgresql = isinstance(self.database.server, PostgreSQLServer)
+        kind = "ISOLATION LEVEL REPEATABLE READ" if is_postgresql else "WITH CONSISTENT SNAPSHOT"
+        asked = "SELECT SUM(money) FROM one UNION ALL SELECT SUM(money) FROM other"
+        with closing(self.database.connect()) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute(f"START TRANSACTION {kind}")
+                cursor.execute(asked)
+                one, other = (int(total) for (total,) in cursor.fetchall())
+                self.seen.append((one, other))
+                cursor.execute("ROLLBACK")
+                time.sleep(0.01)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("onto", ["second_mariadb_db", "postgres_db"])
+def test_a_reader_sees_only_whole_transactions(
+    spark: SparkSession, mariadb_db: Database, onto: str, request: pytest.FixtureRequest
+) -> None:
+    target: Database = request.getfixturevalue(onto)
+    source, there = Accounts(mariadb_db), Accounts(target)
+    source.make()
+    asked = Settings("move", mariadb_db.url, target.url, consistency=TRANSACTION)
+    Transfer(asked).run(until_caught_up=True)
+    transfer = Transfer(asked)
+    with beside(there.read), beside(lambda _: transfer.run()):
+        try:
+            with beside(source.write):
+                wait_for(lambda: len(set(there.seen)) >= VERSIONS)
+        finally:
+            transfer.stop()
+    assert {one + other for one, other in there.seen} == {2 * 100 * ROWS}
 
 
 def content(cursor: Any) -> int:

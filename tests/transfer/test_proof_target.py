@@ -105,6 +105,39 @@ def test_a_rogue_write_is_found(
     verifier.finish()
 
 
+EMIT = "SELECT pg_logical_emit_message(true, 'truecopy', '{}')"
+ON_POSTGRESQL = {
+    "without an annotation": ["{write}"],
+    "foreign": [EMIT.format("app"), "{write}"],
+    "of another program": ["SELECT pg_logical_emit_message(true, 'app', '{ours}')", "{write}"],
+    "ours second": [EMIT.format("app"), EMIT.format("{ours}"), "{write}"],
+    "ours at the end": ["{write}", EMIT.format("{ours}")],
+    "like ours": [EMIT.format("{ours}!"), "{write}"],
+}
+
+
+@pytest.mark.parametrize("write", ON_POSTGRESQL)
+def test_a_rogue_write_is_found_on_postgresql(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database, write: str
+) -> None:
+    for side in (mariadb_db, postgres_db):
+        stand(side)
+    proving = Proving(spark, mariadb_db, postgres_db, f"rogue {write}")
+    verifier = started(proving)
+    ours = proving.settings.annotation
+
+    def do(*statements: str) -> None:
+        postgres_db.execute(";".join(("BEGIN", *statements, "COMMIT")))
+
+    do(EMIT.format(ours), "UPDATE items SET price = 1 WHERE id = 3")
+    assert verifier.work().found == 0
+    asked = "UPDATE items SET price = 0 WHERE id = 5"
+    do(*(statement.format(ours=ours, write=asked) for statement in ON_POSTGRESQL[write]))
+    outcome = verifier.work()
+    verifier.finish()
+    assert [(one.kind, one.key) for one in outcome.mismatches] == [("rogue", ("5",))]
+
+
 def test_a_rogue_write_is_found_among_ours(proving: Proving) -> None:
     verifier = started(proving)
     proving.source.execute("UPDATE items SET price = 1 WHERE id < 10")

@@ -84,7 +84,7 @@ class Guarantee:
     weakened: str = ""
 
     def __str__(self) -> str:
-        crash = "loses changes" if self.losses else f"leaves duplicates in {self.duplicates}"
+        crash = "may lose changes" if self.losses else f"may leave duplicates in {self.duplicates}"
         if not self.losses and self.duplicates is Duplicates.NONE:
             crash = "neither loses nor doubles a change"
         because = f" ({self.weakened})" if self.weakened else ""

@@ -134,7 +134,7 @@ class _Decoding:
         elif tag.startswith(b"T"):
             self._truncate(data[start:end])
         elif tag.startswith(b"M"):
-            if not self._seq:
+            if not self._seq and self._annotation is None:  # the first one counts
                 self._annotation = pgoutput.parse_annotation(data[start:end])
         else:
             raise CannotFinish(
