@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from truecopy.model.endpoint import mask_secrets, parse_endpoint
 def delete(
     task: Annotated[Path, typer.Argument(help="The task file.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Forget a task: its progress, its validation, and what streaming made on the source. Rows stay.
 
@@ -24,6 +26,7 @@ def delete(
     Examples:
       truecopy delete shop.yaml
       truecopy delete shop.yaml --yes
+      truecopy delete shop.yaml --yes --json
     """
     from truecopy.tasks.file import load_task
     from truecopy.tasks.validation import validation_legs
@@ -37,8 +40,13 @@ def delete(
             abort=True,
             err=True,
         )
+    removed = list[str]()
     for leg in legs:
         secrets = parse_endpoint(leg.source), parse_endpoint(leg.target)
         for line in delete_task(leg):
-            typer.echo(mask_secrets(f"removed: {line}", secrets))
+            removed.append(mask_secrets(line, secrets))
+            if not json_:
+                typer.echo(f"removed: {removed[-1]}")
+    if json_:
+        typer.echo(json.dumps({"task": loaded.task, "removed": removed}, ensure_ascii=False))
     return 0

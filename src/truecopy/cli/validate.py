@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +37,18 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Numbers of errors.", show
 All = Annotated[bool, typer.Option("--all", help="All errors.")]
 _WIDE = 1000
 _ROWS_SHOWN = 50
+_ERROR_COLUMNS = (
+    "id",
+    "table",
+    "key",
+    "kind",
+    "status",
+    "column",
+    "source",
+    "target",
+    "first",
+    "last",
+)
 
 
 @validate_app.callback()
@@ -51,7 +63,8 @@ def start(
         str | None,
         typer.Option(
             "--from",
-            help="Begin elsewhere than where it stands: current, a time, or a token. What is pending is let go.",
+            help="Begin elsewhere than where it stands: current, a time, or a token. Further on, what is pending is let"
+            " go; further back, it is kept.",
         ),
     ] = None,
     metrics_port: Annotated[
@@ -93,21 +106,22 @@ def start(
 
 
 @validate_app.command()
-def stop(task: TaskFile) -> int:
+def stop(task: TaskFile, json_: Json = False) -> int:
     """Stop a running validation after the check that is under way; what is pending is kept.
 
     It waits for that, at most a minute. One that was stopped by hand stays so
     when `truecopy run` starts the task again; `validate start` goes on with it.
 
     \b
-    Example:
+    Examples:
       truecopy validate stop shop.yaml
+      truecopy validate stop shop.yaml --json
     """
     import time
 
     from truecopy.transfer.continuous.standing import read_validation
 
-    store, legs = _store(task)
+    loaded, store, legs = _opened(task)
     for leg in legs:
         read_validation(leg.task)
         store.ask_stop(leg.task)
@@ -118,7 +132,10 @@ def stop(task: TaskFile) -> int:
                 raise CannotFinish(f"{leg.task} was asked to stop, and is still at a check")
             time.sleep(0.2)
         store.stop(leg.task, found.standing.message)
-        typer.echo(f"{leg.task}: stopped")
+        if not json_:
+            typer.echo(f"{leg.task}: stopped")
+    if json_:
+        _print_json(_document(loaded, [leg.task for leg in legs]), legs)
     return 0
 
 
@@ -185,7 +202,7 @@ def errors(
     for one in only or ():
         if one not in STATUSES:
             raise UsageError(f"--status {one}: write {', '.join(STATUSES)}")
-    store, legs = _store(task)
+    _, store, legs = _opened(task)
     found = [error for leg in legs for error in store.errors.of(leg.task, only or STATUSES)]
     if json_:
         _print_json([plain_error(error) for error in found], legs)
@@ -195,7 +212,7 @@ def errors(
 
 
 @validate_app.command()
-def ignore(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
+def ignore(task: TaskFile, ids: Ids = None, all_: All = False, json_: Json = False) -> int:
     """Have errors counted as ignored; they are still watched, and resolve themselves.
 
     For rows that are known to differ and may. An ignored error no longer
@@ -206,11 +223,11 @@ def ignore(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate ignore shop.yaml 17 18
       truecopy validate ignore shop.yaml --all
     """
-    return _change(task, ids, all_, "ignored", lambda errors: errors.ignore)
+    return _change(task, ids, all_, json_, "ignored", lambda errors: errors.ignore)
 
 
 @validate_app.command()
-def resolve(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
+def resolve(task: TaskFile, ids: Ids = None, all_: All = False, json_: Json = False) -> int:
     """Take errors for settled; their rows are looked at again when they change.
 
     For rows that were brought right by hand, or do not matter. An error that
@@ -221,11 +238,11 @@ def resolve(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate resolve shop.yaml 17 18
       truecopy validate resolve shop.yaml --all
     """
-    return _change(task, ids, all_, "resolved", lambda errors: errors.resolve)
+    return _change(task, ids, all_, json_, "resolved", lambda errors: errors.resolve)
 
 
 @validate_app.command()
-def clear(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
+def clear(task: TaskFile, ids: Ids = None, all_: All = False, json_: Json = False) -> int:
     """Remove errors from the record; their rows are looked at again when they change.
 
     Unlike a resolved error, one that is cleared is not listed any more.
@@ -235,11 +252,11 @@ def clear(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate clear shop.yaml 17 18
       truecopy validate clear shop.yaml --all
     """
-    return _change(task, ids, all_, "cleared", lambda errors: errors.clear)
+    return _change(task, ids, all_, json_, "cleared", lambda errors: errors.clear)
 
 
 @validate_app.command()
-def recheck(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
+def recheck(task: TaskFile, ids: Ids = None, all_: All = False, json_: Json = False) -> int:
     """Have errors looked at now; a validation that is stopped does it when it starts.
 
     Errors are looked at again at growing intervals, up to an hour. This does
@@ -250,7 +267,7 @@ def recheck(task: TaskFile, ids: Ids = None, all_: All = False) -> int:
       truecopy validate recheck shop.yaml 17 18
       truecopy validate recheck shop.yaml --all
     """
-    return _change(task, ids, all_, "to be looked at again", lambda errors: errors.recheck)
+    return _change(task, ids, all_, json_, "to be looked at again", lambda errors: errors.recheck)
 
 
 @validate_app.command()
@@ -306,28 +323,38 @@ def _load(path: Path) -> tuple[Task, tuple[Settings, ...]]:
     return loaded, validation_legs(loaded)
 
 
-def _store(path: Path) -> tuple[Validations, tuple[Settings, ...]]:
+def _opened(path: Path) -> tuple[Task, Validations, tuple[Settings, ...]]:
     from truecopy.metastore.validations import Validations
 
-    _, legs = _load(path)
-    return Validations(), legs
+    loaded, legs = _load(path)
+    return loaded, Validations(), legs
 
 
 def _change(
     path: Path,
     ids: list[int] | None,
     all_: bool,
+    json_: bool,
     word: str,
     how: Callable[[ValidationErrors], Callable[[str, list[int] | None], int]],
 ) -> int:
     if bool(ids) == all_:
         raise UsageError("name errors by their numbers, or all of them with --all")
-    store, legs = _store(path)
+    loaded, store, legs = _opened(path)
+    if ids:
+        _require_known(ids, store, legs)
     count = sum(how(store.errors)(leg.task, ids or None) for leg in legs)
-    if ids and not count:
-        raise UsageError(f"no such error: {', '.join(map(str, ids))}; see truecopy validate errors")
-    typer.echo(f"{count} {word}")
+    if json_:
+        _print_json({"task": loaded.task, "errors": count}, legs)
+    else:
+        typer.echo(f"{count} {word}")
     return 0
+
+
+def _require_known(ids: list[int], store: Validations, legs: tuple[Settings, ...]) -> None:
+    known = {error.id for leg in legs for error in store.errors.of(leg.task, ids=ids)}
+    if unknown := [str(number) for number in ids if number not in known]:
+        raise UsageError(f"no such error: {', '.join(unknown)}; see truecopy validate errors")
 
 
 def _teller(name: str) -> Callable[[str], None]:
@@ -384,25 +411,31 @@ def _tables(one: Validation) -> Table:
 
 
 def _print_errors(found: list[ErrorRow]) -> None:
+    from truecopy.transfer.continuous.standing import moment
+
     out = _console()
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("id", "table", "key", "kind", "status", "column", "source", "target", "since"):
+    for name in _ERROR_COLUMNS:
         shown.add_column(name, overflow="fold")
     for error in found[:_ROWS_SHOWN]:
-        key = ", ".join(f"{name}={value}" for name, value in error.key.items())
-        first = (str(error.id), escape(error.table), escape(key), error.kind, error.status)
-        source, target = error.source or {}, error.target or {}
-        for at, column in enumerate(error.columns or [""]):
-            values = (visible(side.get(column)) if column else "" for side in (source, target))
-            head = first if at == 0 else ("",) * 5
-            since = _since(error) if at == 0 else ""
-            shown.add_row(*head, escape(column), *map(escape, values), since)
+        first = (str(error.id), error.table, _named(error.key), error.kind, error.status)
+        times = (moment(error.first_failed_at) or "", moment(error.last_failed_at) or "")
+        for at, values in enumerate(_values(error)):
+            cells = (*first, *values, *times) if at == 0 else (*[""] * 5, *values, "", "")
+            shown.add_row(*map(escape, cells))
     out.print(shown)
     if len(found) > _ROWS_SHOWN:
         out.print(f"… and {len(found) - _ROWS_SHOWN:,} more: see --json", style="dim")
 
 
-def _since(error: ErrorRow) -> str:
-    from truecopy.transfer.continuous.standing import moment
+def _values(error: ErrorRow) -> Iterator[tuple[str, ...]]:
+    """Columns with both values; of a row that only one side has, the whole of it."""
+    sides = error.source, error.target
+    if not error.columns:
+        yield "", *("no row" if side is None else _named(side) for side in sides)
+    for column in error.columns:
+        yield column, *(visible((side or {}).get(column)) for side in sides)
 
-    return moment(error.first_failed_at) or ""
+
+def _named(values: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={visible(value)}" for name, value in values.items())
