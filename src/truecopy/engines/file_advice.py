@@ -201,4 +201,4 @@ class DuckDBAdvisor(FileAdvisor):
             "checks": "SELECT constraint_text || ' on ' || table_name FROM duckdb_constraints()"
             " WHERE database_name = current_database() AND constraint_type = 'CHECK' ORDER BY 1",
         }
-        return self._listed(kinds, {"sequences": "their numbers are set at the cutover"})
+        return self._listed(kinds, {})

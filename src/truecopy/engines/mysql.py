@@ -25,6 +25,7 @@ from truecopy.engines import (
     mysql_load,
     mysql_replica,
     mysql_rights,
+    mysql_sequences,
     mysql_snapshot,
     mysql_views,
     mysql_wire,
@@ -286,6 +287,12 @@ class MySQL(SharedSession):
         mark = f"/* {annotation} */ " if annotation else ""
         self.execute(Statement((mark + statement).replace("%", "%%")))
         return [statement]
+
+    def sequences(self) -> dict[TableName, int | None]:
+        return mysql_sequences.next_numbers(self) if self.is_mariadb else {}
+
+    def advance_sequence(self, name: TableName, number: int, annotation: str | None = None) -> None:
+        mysql_sequences.advance(self, name, number, annotation)
 
     def require_position(self, relation: Relation) -> None:
         mysql_snapshot.require_position(self, relation)

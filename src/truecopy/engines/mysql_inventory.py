@@ -25,7 +25,7 @@ _KINDS = {
     " UNION SELECT grantee FROM information_schema.table_privileges WHERE table_schema = %s",
 }
 _NOTES = {
-    "sequences": "their numbers are set at the cutover",
+    "sequences": "a cutover sets the numbers of those that the target has",
     "partitions": "tables are made without",
     "grants": "as far as this user may see them",
 }

@@ -40,7 +40,7 @@ _KINDS = {
     f" LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> c.relowner AND {_OWN}",
 }
 _NOTES = {
-    "sequences": "their numbers are set at the cutover",
+    "sequences": "a cutover sets the numbers of those that the target has",
     "partitioned tables": "made as plain tables",
 }
 

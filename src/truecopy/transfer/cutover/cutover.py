@@ -9,12 +9,11 @@ Whoever comes after the switch needs nothing of the old side: `MOVED` is written
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, cast
 
 from truecopy import telemetry
-from truecopy.engines import connect, pool
-from truecopy.engines.protocols import Introspects, SetsSequences
+from truecopy.engines import pool
+from truecopy.engines.protocols import Introspects
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
@@ -25,6 +24,7 @@ from truecopy.transfer.cutover.downtime import refusing_signals
 from truecopy.transfer.cutover.evidence import Evidence
 from truecopy.transfer.cutover.facts import CutoverReport, Facts
 from truecopy.transfer.cutover.following import Following
+from truecopy.transfer.cutover.numbering import set_numbers
 from truecopy.transfer.cutover.proof import Proof, Prover
 from truecopy.transfer.cutover.settings import How
 from truecopy.transfer.cutover.stage import Stage
@@ -226,7 +226,7 @@ class Cutover:
         proof = stage.downtime.bound(self._prover.finish)
         stage.enter(state.VERIFIED)
         if stage.how.sequences:
-            stage.downtime.bound(self._set_sequences)
+            stage.downtime.bound(lambda: set_numbers(stage))
         stage.enter(state.NUMBERED)
         self._require_still()
         stage.facts.certificate = self._evidence(proof, final, began_at).issue()
@@ -237,16 +237,6 @@ class Cutover:
         stage = self._stage
         assert stage.facts.final is not None
         require_still(stage.stream, stage.facts.final, stage.plans)
-
-    def _set_sequences(self) -> None:
-        stage = self._stage
-        with connect(stage.source) as source, connect(stage.target) as target:
-            if not isinstance(target, SetsSequences):
-                return
-            for plan in stage.plans.values():
-                table = cast(Introspects, source).describe(plan.mapping.source)
-                named = replace(table, name=plan.target.tables[0])
-                target.set_sequences(named, annotation=stage.settings.annotation)
 
     def _evidence(self, proof: Proof, final: Offset, began_at: float) -> Evidence:
         stage = self._stage
