@@ -98,18 +98,15 @@ def print_check(
 
 
 def _head(report: Report) -> Iterator[str]:
-    from truecopy.transfer.preflight.estimate import (
-        BYTES_PER_SECOND,
-        ROWS_PER_SECOND,
-        duration,
-        size,
-    )
+    from truecopy.transfer.preflight.estimate import BYTES_PER_SECOND, duration, size
 
     yield f"[bold]{escape(report.task)}[/]: {escape(str(report.source))} → {escape(str(report.target))}"
     guess = report.estimate
+    hours = f", from {' and '.join(guess.hours)}" if guess.hours else ""
     yield (
         f"{len(report.tables):,} tables, about {guess.rows:,} rows and {size(guess.bytes)}: the copy takes about"
-        f" {duration(guess.seconds)}, guessed with {ROWS_PER_SECOND:,} rows/s and {size(BYTES_PER_SECOND)}/s"
+        f" {duration(guess.seconds)}, guessed with {guess.rows_per_second:,} rows/s and {size(BYTES_PER_SECOND)}/s"
+        f"{hours}"
     )
     if report.guarantee is not None:
         yield f"guarantee: {escape(str(report.guarantee))}"

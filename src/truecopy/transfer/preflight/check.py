@@ -145,7 +145,7 @@ def _open(settings: Settings, source: Session, target: Session) -> tuple[Ends, l
         target_advisor=target.advisor() if isinstance(target, Advises) else None,
         pairs=tuple(pairs),
         begun=frozenset() if isinstance(begun, TruecopyError) else begun,
-        estimate=estimate(pair.source for pair in pairs),
+        estimate=estimate((pair.source for pair in pairs), settings.limits),
     )
     return ends, findings
 
