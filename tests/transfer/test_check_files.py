@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from tests.servers import Database
 from tests.transfer.checking import check, errors, found
 from truecopy.model.finding import Level, Subject
 
@@ -77,3 +79,33 @@ def test_foreign_keys_of_duckdb_cannot_wait(files: tuple[Path, Path]) -> None:
         )
     report = check(*urls(files), consistency="table")
     assert found(report, Subject.REFERENCES, "checks foreign keys at once").level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("share", "level"), [(0.5, Level.ERROR), (1.5, Level.WARNING), (3.0, None)]
+)
+def test_free_space(
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    level: Level | None,
+) -> None:
+    needed = check(*urls(files), consistency="table").estimate.bytes
+    disk = shutil.disk_usage(files[1].parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=int(share * needed)))
+    report = check(*urls(files), consistency="table")
+    assert report.is_ready is (level is not Level.ERROR)
+    said = [one for one in report.findings if one.subject is Subject.SPACE]
+    assert [one.level for one in said] == ([level] if level else [])
+    assert all(one.remedy.startswith("make room (df -h ") for one in said)
+    assert all(str(files[1].parent) in one.remedy for one in said)
+
+
+def test_a_server_does_not_tell_its_free_space(
+    files: tuple[Path, Path], mariadb_db: Database, postgres_db: Database
+) -> None:
+    for target in (mariadb_db, postgres_db):
+        report = check(urls(files)[0], target, consistency="table")
+        untold = found(report, Subject.SPACE, "does not say how much space it has left")
+        assert untold.level is Level.INFO
+        assert untold.remedy.startswith("df -h ")
