@@ -26,13 +26,18 @@ from truecopy.verify.compare import by_meaning
 
 
 class ChecksumVerifier:
-    """See `verifier.Verifier`."""
+    """See `verifier.Verifier`.
+
+    Attributes:
+        digests: Of source and target, by source table, once they were taken; not of tables whose rows are mapped.
+    """
 
     name = "checksum"
     waiting = 0  # it has no rows of its own to come back to
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
+        self.digests: Mapping[str, tuple[Digest, Digest]] = {}
 
     def start(self, *, resumed: bool) -> None:
         """Nothing to prepare."""
@@ -50,7 +55,8 @@ class ChecksumVerifier:
         return self._not_yet()
 
     def finish(self) -> Outcome:
-        return compare_whole(self.name, self._scene, list(self._scene.plans.values()))
+        outcome, self.digests = _compare(self.name, self._scene, list(self._scene.plans.values()))
+        return outcome
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -61,23 +67,32 @@ class ChecksumVerifier:
 
 def compare_whole(name: str, scene: Scene, plans: Sequence[TablePlan]) -> Outcome:
     """Compares whole tables: by a digest in each database, or through Spark where rows are mapped."""
+    return _compare(name, scene, plans)[0]
+
+
+def _compare(
+    name: str, scene: Scene, plans: Sequence[TablePlan]
+) -> tuple[Outcome, dict[str, tuple[Digest, Digest]]]:
     began = time.monotonic()
     by_digest = [plan for plan in plans if not plan.is_mapped]
-    rows, found = 0, list[Mismatch]()
-    for plan, (source, target) in zip(by_digest, all_digests(scene, by_digest), strict=True):
-        rows += source.count
-        if source != target:
-            found.append(digest_mismatch(plan, source, target))
+    pairs = zip(by_digest, all_digests(scene, by_digest), strict=True)
+    digests = {plan.source_name: pair for plan, pair in pairs}
+    found = [
+        digest_mismatch(plan, source, target)
+        for plan, (source, target) in zip(by_digest, digests.values(), strict=True)
+        if source != target
+    ]
     mapped = compare_mapped(scene, [plan for plan in plans if plan.is_mapped], SHOWN)
-    return Outcome(
+    outcome = Outcome(
         name,
         tables=len(plans),
-        rows=rows + mapped.rows,
+        rows=sum(source.count for source, _ in digests.values()) + mapped.rows,
         found=len(found) + mapped.found,
         mismatches=(*found, *mapped.mismatches)[:SHOWN],
         seconds=time.monotonic() - began,
         reason="" if plans else "the task carries no table",
     )
+    return outcome, digests
 
 
 def all_digests(scene: Scene, plans: Sequence[TablePlan]) -> list[tuple[Digest, Digest]]:
