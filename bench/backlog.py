@@ -35,12 +35,15 @@ def log_position(source: Database) -> LogPosition:
     return LogPosition(str(file), int(offset))
 
 
-def make_backlog(source: Database, rows: int) -> int:
-    """About as many changes as the table has rows: a third each of inserts, updates and deletes; how many."""
+def make_backlog(source: Database, rows: int, turn: int = 1) -> int:
+    """About as many changes as the table had rows: a third each of inserts, updates and deletes; how many.
+
+    Each turn deletes what the one before has inserted, the first one rows that were there.
+    """
     transactions = rows // (3 * EACH)
     # The server makes them itself: a client would take minutes.
     source.execute(_FILL)
-    source.execute(f"CALL make_changes({transactions}, {rows})")
+    source.execute(f"CALL make_changes({transactions}, {rows * 2 ** (turn - 1)})")
     source.execute("DROP PROCEDURE make_changes")
     return 3 * EACH * transactions
 

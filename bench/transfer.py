@@ -42,7 +42,10 @@ from tests.servers import Database, MariaDB, PostgreSQL
 from truecopy import spark
 from truecopy.transfer.cutover.cutover import Cutover
 from truecopy.transfer.cutover.settings import How
+from truecopy.transfer.proof.chosen import INLINE
 from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import TABLE as TABLE_WISE
+from truecopy.transfer.settings import Settings
 
 _START = time.monotonic()
 _TIMES = 4
@@ -58,7 +61,7 @@ class Places:
 
     Attributes:
         small, large: On the source, one table each.
-        mariadb, postgresql: Targets, without tables.
+        mariadb, spare, postgresql: Targets, without tables.
         replica: A server whose table is equal to the small one.
     """
 
@@ -66,6 +69,7 @@ class Places:
     small: Database
     large: Database
     mariadb: Database
+    spare: Database
     postgresql: Database
     replica: Database
 
@@ -111,6 +115,7 @@ def places(rows: int) -> Iterator[Places]:
             source.create_database("small"),
             source.create_database("large"),
             target.create_database("copy"),
+            target.create_database("spare"),
             postgresql.create_database("copy"),
             replica.create_database("small"),
         )
@@ -185,8 +190,23 @@ def backlog_figures(here: Places) -> list[Figure]:
     ours, theirs = replicate(here, start)
     require_equal(here.small, here.mariadb)
     require_equal(here.small, here.replica)
+    task = settings_of(here.small, here.mariadb)
+    slower = {}
+    for turn, settings in enumerate(
+        (
+            replace(task, consistency=TABLE_WISE),
+            replace(task, consistency=TABLE_WISE, verify=(INLINE,)),
+        ),
+        2,
+    ):
+        say(f"the same by table{', verified' if settings.verify else ''}")
+        made = make_backlog(here.small, here.rows, turn)
+        slower[settings.verify] = made / seconds_to_the_end(settings)
+        require_equal(here.small, here.mariadb)
     return [
         Figure("replicate_changes_per_second", changes / ours, at_least(30_000)),
+        Figure("replicate_by_table_changes_per_second", slower[()]),
+        Figure("replicate_and_verify_changes_per_second", slower[INLINE,]),
         Figure("replica_changes_per_second", changes / theirs),
         Figure("replicate_changes", changes),
     ]
@@ -194,27 +214,39 @@ def backlog_figures(here: Places) -> list[Figure]:
 
 def replicate(here: Places, start: LogPosition) -> tuple[float, float]:
     """Seconds to the end of the log: of a run that goes on where the last one ended, and of the replica."""
-    run = Transfer(settings_of(here.small, here.mariadb)).run
-    ours = seconds_of(partial(run, until_caught_up=True))
+    ours = seconds_to_the_end(settings_of(here.small, here.mariadb))
     return ours, seconds_of_replica(here.small, here.replica, start)
+
+
+def seconds_to_the_end(settings: Settings) -> float:
+    return seconds_of(partial(Transfer(settings).run, until_caught_up=True))
 
 
 def cutover_figures(here: Places) -> list[Figure]:
     """The write downtime of the task whose backlog was replicated, under a steady load."""
     say(f"a cutover at {_RATE:,} writes a second")
-    with application(here.small) as url, written_to(url) as writer:
-        time.sleep(_WARM_SECONDS)
-        with Cutover(settings_of(here.small, here.mariadb), How()) as cutover:
-            report = cutover.run()
-        # Locked out it fails; one that came to its end was waited for, since the changes ran ahead.
-        is_locked_out = writer.wait() != 0
-    if report.state != "switched":
-        raise RuntimeError(f"the cutover ended {report.state}: {report.reason}")
+    copy(here.large, here.spare)
+    large, _ = cut_over(here.large, here.spare, rehearse=True)
+    downtime, is_locked_out = cut_over(here.small, here.mariadb)
     return [
-        Figure("cutover_downtime_seconds", report.downtime_seconds, at_most(5)),
+        Figure("cutover_downtime_seconds", downtime, at_most(5)),
         Figure("cutover_came_under_load", is_locked_out, exactly(1)),
         Figure("cutover_writes_per_second", writes_per_second(here.small)),
+        Figure("cutover_downtime_of_4_times_the_rows_seconds", large),
     ]
+
+
+def cut_over(source: Database, target: Database, *, rehearse: bool = False) -> tuple[float, bool]:
+    """The downtime of a cutover under load, and whether writers were there to be locked out."""
+    with application(source) as url, written_to(url) as writer:
+        time.sleep(_WARM_SECONDS)
+        with Cutover(settings_of(source, target), How()) as cutover:
+            report = cutover.run(rehearse=rehearse)
+        # Locked out it fails; one that came to its end was waited for, since the changes ran ahead.
+        is_locked_out = writer.wait() != 0
+    if report.state != ("rehearsed" if rehearse else "switched"):
+        raise RuntimeError(f"the cutover ended {report.state}: {report.reason}")
+    return report.downtime_seconds, is_locked_out
 
 
 Work = tuple[Callable[[Database], float], Database]
@@ -242,7 +274,7 @@ def require_equal(source: Database, target: Database) -> None:
 @contextmanager
 def application(database: Database) -> Iterator[str]:
     """The URL of a user who may only write: what locks writers out does not stop a superuser."""
-    name, password = "application", secrets.token_hex(12)
+    name, password = f"app_of_{database.name}", secrets.token_hex(12)
     database.execute(f"CREATE USER {name} IDENTIFIED BY '{password}'")
     database.execute(f"GRANT SELECT, INSERT ON {database.name}.* TO {name}")
     server = replace(database.server, user=name, password=password)
