@@ -273,9 +273,7 @@ class Cutover:
         """For the new side; until writers are let in there, it can still be taken back."""
         stage = self._stage
         stage.require_held()
-        stage.is_deciding = True
-        stage.steps.switch(stage.line.epoch, stage.facts.plain())
-        stage.traced.enter(state.SWITCHING)
+        stage.decide()
 
     def _end_rehearsal(self) -> CutoverReport:
         stage = self._stage

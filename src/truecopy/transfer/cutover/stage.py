@@ -114,8 +114,20 @@ class Stage:
     def enter(self, name: str) -> None:
         """Writes a step down, with what is known by now."""
         self.steps.enter(name, self.line.epoch, self.facts.plain())
-        self.traced.enter(name)
+        self.tell(name)
         self.said(f"{self.settings.task}: {name} ({self.downtime.seconds:.2f} s)")
+
+    def decide(self) -> None:
+        """Writes down that it is for the new side, and keeps every replication from writing there."""
+        self.is_deciding = True
+        self.steps.switch(self.line.epoch, self.facts.plain())
+        self.tell(state.SWITCHING)
+
+    def tell(self, name: str) -> None:
+        """Of a step, to whom the task names; nobody waits for that."""
+        self.traced.enter(name)
+        seconds = round(self.downtime.seconds, 3)
+        self._webhook.tell(CUTOVER, step=name, downtime_seconds=seconds)
 
     def end(self, name: str, reason: str = "") -> CutoverReport:
         """Tells whom the task names, and gives what it came to."""
