@@ -55,7 +55,7 @@ def _may_finish(stage: Stage) -> bool:
     facts = stage.facts
     assert facts.final is not None
     stage.writers = stage.writers_here(facts.way)
-    stage.downtime.begin()
+    stage.downtime.begin(facts.locked_at)
     if facts.way not in (COMMAND, CALLBACK):  # theirs lasts, and may reach those at the new side
         stage.writers.hold(facts.before, stage.how.max_downtime)
     with KeyspaceStream(stage.request) as stream:
@@ -87,6 +87,7 @@ def _finish(stage: Stage) -> CutoverReport:
 def _finish_moved(stage: Stage) -> CutoverReport:
     """Writers are in the new side, and have written there."""
     _say_finishing(stage, state.MOVED)
+    stage.downtime = Downtime.over(stage.facts.downtime)
     stage.writers = stage.writers_here(stage.facts.way)
     stage.notes.append(stage.writers.leave())
     return switch.let_go(stage)

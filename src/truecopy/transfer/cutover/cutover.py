@@ -208,9 +208,8 @@ class Cutover:
         stage = self._stage
         assert stage.following is not None
         before = stage.writers.survey()
-        stage.facts.before = before
+        stage.facts.before, stage.facts.locked_at = before, time.time()
         stage.enter(state.HOLDING)
-        began_at = time.time()
         stage.downtime.begin()
         stage.writers.hold(before, stage.downtime.left)
         stage.enter(state.HELD)
@@ -229,7 +228,7 @@ class Cutover:
             stage.downtime.bound(lambda: set_numbers(stage))
         stage.enter(state.NUMBERED)
         self._require_still()
-        stage.facts.certificate = self._evidence(proof, final, began_at).issue()
+        stage.facts.certificate = self._evidence(proof, final).issue()
         stage.enter(state.CERTIFIED)
         stage.downtime.check()
 
@@ -238,7 +237,7 @@ class Cutover:
         assert stage.facts.final is not None
         require_still(stage.stream, stage.facts.final, stage.plans)
 
-    def _evidence(self, proof: Proof, final: Offset, began_at: float) -> Evidence:
+    def _evidence(self, proof: Proof, final: Offset) -> Evidence:
         stage = self._stage
         with pool.lease(stage.target) as target:
             onto = cast(Introspects, target).position()
@@ -252,7 +251,7 @@ class Cutover:
             final,
             onto,
             stage.writers.way,
-            began_at,
+            stage.facts.locked_at,
             stage.downtime.seconds,
             {name: one.rows for name, one in copied.items()},
         )

@@ -23,8 +23,18 @@ class Downtime:
         self._most = most
         self._began = self._ended = 0.0
 
-    def begin(self) -> None:
-        self._began = time.monotonic()
+    @classmethod
+    def over(cls, seconds: float) -> Downtime:
+        """One that an earlier process has measured."""
+        found = cls(seconds)
+        found._ended = time.monotonic()
+        found._began = found._ended - seconds
+        return found
+
+    def begin(self, locked_at: float = 0.0) -> None:
+        """Now, or at a time of day at which an earlier process had locked writers out."""
+        since = max(time.time() - locked_at, 0.0) if locked_at else 0.0
+        self._began = time.monotonic() - since
 
     def end(self) -> None:
         self._ended = time.monotonic()

@@ -42,9 +42,16 @@ class CutoverReport:
 
 @dataclass
 class Facts:
-    """What becomes known on the way, and is kept with each step."""
+    """What becomes known on the way, and is kept with each step.
+
+    Attributes:
+        locked_at: When writers were locked out, by the clock on the wall: whoever finishes it has another process.
+        downtime: How long they were, once they are in again.
+    """
 
     way: str = ""
+    locked_at: float = 0.0
+    downtime: float = 0.0
     before: dict[str, Any] = field(default_factory=dict)
     final: Offset | None = None
     origin: dict[str, Any] = field(default_factory=dict)

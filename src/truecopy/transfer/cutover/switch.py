@@ -25,6 +25,7 @@ def switch(stage: Stage) -> CutoverReport:
             f" {stage.source} ({stage.writers.way}): {error}; mend that, and truecopy {stage.command} again"
             " finishes it"
         ) from None
+    stage.facts.downtime = stage.downtime.seconds
     stage.notes.append(stage.writers.leave())
     stage.enter(state.MOVED)
     return let_go(stage)
