@@ -18,6 +18,7 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
+from truecopy.transfer.control import Control, Wishes
 from truecopy.transfer.cutover import after_kill, rollback, state, switch
 from truecopy.transfer.cutover.back import require_reversible
 from truecopy.transfer.cutover.downtime import refusing_signals
@@ -79,6 +80,7 @@ class Cutover:
         stage.open()
         left = self._find_left()
         if left is None or left.name not in state.UNDER_WAY:
+            self._require_wanted()
             self._find_way(rehearse)  # refused now, it keeps nobody from replicating
         stage.line = self._claim()
         stage.steps.take(stage.line.epoch)
@@ -139,6 +141,7 @@ class Cutover:
     def _prepare(self, rehearse: bool) -> None:
         """Finds out what would fail later, while it costs nothing."""
         stage = self._stage
+        self._require_wanted()
         stage.facts.opens = stage.facts.opens or stage.back.locked()
         way = self._find_way(rehearse)
         stage.writers = stage.writers_here(way)
@@ -149,6 +152,19 @@ class Cutover:
         stage.enter(state.CATCHING_UP)
         if stage.how.reverse and not rehearse:
             stage.back.prepare()
+
+    def _require_wanted(self) -> None:
+        """Refuses to replicate, and lock writers out, for a task that somebody holds up."""
+        if self._wishes().paused_at:
+            raise UsageError(
+                f"{self._stage.settings.task} is paused: truecopy resume lets it go on, and then it can be cut over"
+            )
+
+    def _wishes(self) -> Wishes:
+        with pool.lease(self._stage.target) as target:
+            control = Control(cast(Any, target), self._stage.settings.task)
+            control.create()
+            return control.wishes()
 
     def _find_way(self, rehearse: bool) -> str:
         """How writers will be held off; refuses what can never be done."""
@@ -165,6 +181,8 @@ class Cutover:
         spark = spark_session(stage.settings.master)
         replication = stage.transfer.replication(stage.plans, stage.line)
         replication.replaying = False
+        limits = stage.settings.limits.changed(self._wishes().throttle)
+        replication.connections = lambda: limits.connections
         applied = AppliedByQuery({stage.source: stage.request.name})
         scene = Scene(stage.settings.task, stage.settings.annotation, stage.plans, spark, applied)
         self._prover = Prover(scene, stage.how, stage.target)
@@ -180,6 +198,7 @@ class Cutover:
         self._prover.shrink()
         self._catch_up()
         self._prover.work()
+        self._require_wanted()
 
     def _catch_up(self) -> None:
         """Waits until a change is on the target sooner than `max_lag` after it was made."""
