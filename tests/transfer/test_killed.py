@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 import truecopy
@@ -17,6 +19,7 @@ from tests.program import truecopy as program
 from tests.servers import Database, MariaDB, PostgreSQL
 from tests.transfer.killing import kill, kill_all, phase, wait_until
 from tests.transfer.load import fill, writing
+from truecopy.transfer.ledger import REPLAY, REPLICATE, SNAPSHOT
 
 DURABLE: Mapping[type, tuple[str, ...]] = {
     MariaDB: ("--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"),
@@ -46,23 +49,44 @@ def dump(database: Database) -> list[tuple[Any, ...]]:
 
 def killed(
     source: Database, target: Database, tmp_path: Path, times: int, dice: random.Random
-) -> None:
-    file = tmp_path / "move.yaml"
-    file.write_text(TASK.format(source=source.url, target=target.url), encoding="utf-8")
+) -> Counter[str]:
+    """How often a run was killed in each phase: a third of the kills aim at the copy, and a third at the replay."""
+    file, phases = tmp_path / "move.yaml", Counter[str]()
+    text = TASK.format(source=source.url, target=target.url)
     with writing(source, 5000, seed=dice.randrange(1000)):
-        for _ in range(times):
+        for number in range(times):
+            aim = (SNAPSHOT, REPLAY, REPLICATE)[3 * number // times]
+            slow = "throttle: {rate: 150}\n" if aim == SNAPSHOT else ""
+            file.write_text(text + slow, encoding="utf-8")
+            before = copied(target)
             run = start("run", str(file))
-            time.sleep(dice.uniform(3, 14))
+            if aim == SNAPSHOT:
+                wait_until(lambda: copied(target) > before, run)  # noqa: B023 - waited for here
+            else:
+                wait_until(lambda: phase(target) in (aim, REPLICATE), run)  # noqa: B023 - likewise
+            # Where it is there from the beginning, the run itself has to come to it.
+            time.sleep(dice.uniform(0, 3 if aim == SNAPSHOT else 12))
             assert run.poll() is None, run.communicate()
+            phases[phase(target)] += 1
             kill(run, dice)
+    file.write_text(text, encoding="utf-8")
     ended = program("run", str(file), "--until-caught-up")
     assert ended.code == 0, ended.err
     assert dump(source) == dump(target)
     assert is_equal(source, target)
+    return phases
+
+
+def copied(target: Database) -> int:
+    """Chunks that are in."""
+    try:
+        return len(target.execute("SELECT 1 FROM truecopy_chunk WHERE copied IS NOT NULL"))
+    except pymysql.Error:
+        return 0  # its tables are not there yet
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [3, 30])
+@pytest.mark.parametrize("times", [6, 30])
 @pytest.mark.timeout(1800)
 def test_killed(
     mariadb_db: Database,
@@ -74,7 +98,9 @@ def test_killed(
     seed = random.SystemRandom().randrange(2**32)
     record_property("seed", seed)
     fill(mariadb_db, 5000)
-    killed(mariadb_db, second_mariadb_db, tmp_path, times, random.Random(seed))
+    phases = killed(mariadb_db, second_mariadb_db, tmp_path, times, random.Random(seed))
+    record_property("phases", dict(phases))
+    assert phases.keys() >= {SNAPSHOT, REPLAY, REPLICATE}, phases
 
 
 @pytest.mark.slow
