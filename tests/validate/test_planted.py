@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 RIGHT = 40
+REWRITTEN = len(KINDS) + 2
+"""A row that is right, whose document is written in another way on the target."""
 
 
 def plant(source: Database, target: Database, settings: Settings) -> None:
@@ -48,6 +50,9 @@ def plant(source: Database, target: Database, settings: Settings) -> None:
     copied(settings)
     for number, damage in enumerate(KINDS, 1):
         damage.spoil(target, number)
+    # The same document: no damage.
+    same = f'{{"b":[1,   2],  "a":{REWRITTEN}}}'
+    target.execute("UPDATE wide SET doc = %s WHERE id = %s", (same, REWRITTEN))
 
 
 def test_every_kind_of_damage_is_found_and_resolves_itself(
@@ -75,6 +80,47 @@ def test_every_kind_of_damage_is_found_and_resolves_itself(
         assert {error.status for error in watched.errors} == {RESOLVED}
         assert watched.standing.pending.errors == 0
         assert watched.standing.tables[f"{mariadb_db.name}.wide"].stage == "running"
+
+
+@pytest.mark.long
+def test_values_of_every_type_are_compared_and_keys_that_look_alike_kept_apart(
+    spark: SparkSession, mariadb_db: Database, target: Database, task: str
+) -> None:
+    settings = Settings(task, mariadb_db.url, target.url)
+    mariadb_db.execute(
+        "CREATE TABLE kinds (id INT PRIMARY KEY, size ENUM('small', 'large'), tags SET('a', 'b'), bits BIT(8),"
+        " t TIME(3), z TIMESTAMP(6) NULL, u BIGINT UNSIGNED)"
+    )
+    mariadb_db.execute(
+        "CREATE TABLE pairs (x VARCHAR(20), y VARCHAR(20), v INT, PRIMARY KEY (x, y))"
+    )
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+    row = "'large', 'a,b', b'101', '-01:02:03.004', '2024-03-31 02:30:00.000001', 18446744073709551615"
+    mariadb_db.execute(f"INSERT INTO kinds VALUES {', '.join(f'({n}, {row})' for n in range(8))}")
+    # Alike when they are joined by a tab.
+    alike = [("a\tb", "c"), ("a", "b\tc")]
+    mariadb_db.executemany("INSERT INTO pairs VALUES (%s, %s, 1)", alike)
+    copied(settings)
+    bit = "5 - 1" if target.url.startswith("mariadb") else "'00000100'"
+    spoiled = {
+        "size": "'small'",
+        "tags": "'a'",
+        "bits": bit,
+        "t": "'-01:02:03.005'",
+        "z": "'2024-03-31 02:30:00.000002'",
+        "u": "u - 1",
+    }
+    for number, (column, value) in enumerate(spoiled.items(), 1):
+        target.execute(f"UPDATE kinds SET {column} = {value} WHERE id = {number}")
+    target.execute("UPDATE pairs SET v = 2 WHERE x = 'a'")
+    with validating(settings, row_error_delay=1.0) as watched:
+        errors = watched.until_errors(len(spoiled) + 1)
+        watched.until_settled()
+        found = {tuple(error.key.values()): tuple(error.columns) for error in errors}
+        wanted = {(str(number),): (column,) for number, column in enumerate(spoiled, 1)}
+        assert found == {**wanted, alike[1]: ("v",)}
+        assert watched.processed() == 10
 
 
 @pytest.mark.long

@@ -130,6 +130,11 @@ def test_the_life_of_a_validation(
     assert f"{count} 30\n" in figures
     assert scraped(port)[count] == 30
 
+    refused = truecopy("validate", "start", str(file), "--from", "current")
+    assert refused.code == 2
+    assert "are open" in refused.err
+    assert status(file)["state"] == "running"
+
     some = [str(e["id"]) for e in errors(file)[:3]]
     assert truecopy("validate", "ignore", str(file), some[0]).code == 0
     assert truecopy("validate", "resolve", str(file), some[1]).code == 0
@@ -284,6 +289,18 @@ verify:
     assert truecopy("validate", "recheck", str(file), "--all").code == 0
     wait_for(lambda: told(task)["errors"] == {"new": 0, "ignored": 0, "resolved": 1}, 60)
     assert second_mariadb_db.execute("SHOW TABLES") == [("t",)]
+    truecopy("validate", "stop", str(file))
+    assert ended(process) == 0
+
+    before = told(task)
+    mariadb_db.execute("INSERT INTO t VALUES (3, 3)")  # which is passed over
+    process = start("validate", "start", str(file), "--from", "current")
+    wait_for(lambda: told(task)["state"] == "running" and told(task)["applied_by"] == "lag", 120)
+    second_mariadb_db.execute("INSERT INTO t VALUES (4, 4)")
+    mariadb_db.execute("INSERT INTO t VALUES (4, 4)")
+    wait_for(lambda: told(task)["processed"]["insert"] > before["processed"]["insert"], 120)
+    assert told(task)["processed"]["insert"] == before["processed"]["insert"] + 1
+    assert told(task)["errors"]["new"] == 0
     truecopy("validate", "stop", str(file))
     assert ended(process) == 0
 

@@ -9,9 +9,9 @@ from truecopy.metastore.validations import RUNNING, Pending, Standing
 from truecopy.transfer.continuous.standing import Validation, prometheus
 
 
-def _validation(report: dict[str, object]) -> Validation:
+def standing(report: dict[str, object]) -> Standing:
     now = time.time_ns() // 1000
-    standing = Standing(
+    return Standing(
         task="shop",
         epoch=1,
         state=RUNNING,
@@ -25,7 +25,10 @@ def _validation(report: dict[str, object]) -> Validation:
         heard_at=now,
         report=report,
     )
-    return Validation(standing, Pending({"insert": 0}, 0, 0, None), {"new": 0}, {})
+
+
+def _validation(report: dict[str, object]) -> Validation:
+    return Validation(standing(report), Pending({"insert": 0}, 0, 0, None), {"new": 0}, {})
 
 
 def test_the_lag_is_told_in_seconds_and_in_transactions() -> None:

@@ -46,7 +46,7 @@ _ERROR_COLUMNS = (
     "column",
     "source",
     "target",
-    "first",
+    "since",
     "last",
 )
 
