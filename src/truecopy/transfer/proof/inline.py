@@ -155,16 +155,23 @@ class InlineVerifier:
 
     def _pass_if_due(self) -> None:
         with self._passing:
-            marked, self._marked = self._marked, False  # what comes meanwhile is for the next one
+            # It is no longer due before it begins: what is heard of meanwhile, in another thread, is for the next one.
             if self._pass_due:
-                self._passed = digest_pass(self._scene, self._store)
-                self._pass_due = False
-            elif marked and time.monotonic() >= self._rests_until:
+                self._pass_due = self._marked = False
+                try:
+                    self._passed = digest_pass(self._scene, self._store)
+                except BaseException:
+                    self._pass_due = True
+                    raise
+            elif self._marked and time.monotonic() >= self._rests_until:
+                self._marked = False
                 began = time.monotonic()
-                digest_pass(replace(self._scene, plans=self._following()), self._store)
+                try:
+                    digest_pass(replace(self._scene, plans=self._following()), self._store)
+                except BaseException:
+                    self._marked = True
+                    raise
                 self._rests_until = time.monotonic() + _REST * (time.monotonic() - began)
-            else:
-                self._marked |= marked
 
     def _may_act(self, changes: pa.Table) -> bool:
         """Whether foreign keys may have acted: by a row that went, changed its key, or columns that others refer to."""
