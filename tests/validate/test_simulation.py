@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from tests.validate.simulated import DELAY, INTERVAL, SECOND, World, schedule
+from tests.validate.simulated import (
+    DELAY,
+    INTERVAL,
+    SCHEMA,
+    SECOND,
+    SHARD,
+    TABLE,
+    World,
+    comparer,
+    schedule,
+)
+from truecopy.transfer.continuous.entries import CHANGE, CLOCK, ENTRIES
+from truecopy.transfer.continuous.judge import Round, Rules
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["position", "lag"])
@@ -215,3 +228,27 @@ def test_an_error_that_is_let_go_of_is_not_told_again_by_an_earlier_look() -> No
     world.round(world.applied, released={"k": world.read})
     assert [event.resolved for event in world.told[before:]] == [True]
     assert world.entries.num_rows == 0
+
+
+def test_a_replica_that_is_late_in_one_domain_is_not_judged_by_too_old_a_change() -> None:
+    """It applies domain 1 up to its 20th transaction before the 8th of domain 0, which the source had earlier."""
+    log = [("0-1-8,1-1-10", "ten"), ("0-1-9,1-1-20", "twenty"), ("0-1-10,1-1-30", "thirty")]
+    image = {"shard": SHARD, "table": TABLE, "slice": 0, "schema_id": SCHEMA, "kind": "update"}
+    old = {**image, "key": ["k"], "row": ["k", "old"], "position": "0-1-5,1-1-5"}
+    entry = {**old, **dict.fromkeys(CLOCK.names, 0), "is_error": False}
+    forms = comparer().forms(pa.chunked_array([[SCHEMA]])).to_pylist()
+    sight = {"seen_at": "0-1-7,1-1-20", "seen_time": 1, "seen_exact": True, "seen_schema": forms[0]}
+    changes = [
+        {**old, "row": ["k", value], "position": at, "commit_order": n, "seq": 0, "step": 0}
+        for n, (at, value) in enumerate(log)
+    ]
+    rules = Rules(10 * SECOND, INTERVAL, DELAY, DELAY, {SHARD: log[-1][0]})
+
+    def failed(seen: str) -> bool:
+        looked = pa.Table.from_pylist([{**entry, **sight, "seen_row": ["k", seen]}], schema=ENTRIES)
+        done = Round(looked, pa.Table.from_pylist(changes, schema=CHANGE), rules, comparer())
+        return bool(done.left().column("first_failed_at").to_pylist()[0])
+
+    assert not failed("twenty")
+    assert failed("thirty")
+    assert failed("wrong")

@@ -7,6 +7,7 @@ could not be judged then. The second judges what was seen now. In between, someb
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE
-from truecopy.model.position import contains, parse_position
+from truecopy.model.position import Position, contains, parse_position
 from truecopy.transfer.continuous.entries import (
     CLOCK,
     ENTRIES,
@@ -217,9 +218,11 @@ class Round:
         rules, lines = self._rules, codes[seen]
         sights = entries.take(pa.array(seen))
         exact = sights.column("seen_exact").to_numpy(zero_copy_only=False).astype(bool)
-        known = _known(sights.column("shard"), sights.column("seen_at"), rules.reached)
+        places = sights.column("shard"), sights.column("seen_at")
+        known = _known(*places, rules.reached)
         past = _Past(changes, codes[entries.num_rows :])
-        start, end, stop = past.until(lines, sights.column("shard"), sights.column("seen_at"))
+        exact &= ~past.are_beside(*places)
+        start, end, stop = past.until(lines, *places)
         # The newest change up to there; where there is none, what was known before it was seen.
         newest = np.where(end > start, past.at(end - 1), changes.num_rows + seen)
         told = pa.concat_tables([changes.select(IMAGE.names), entries.select(IMAGE.names)])
@@ -379,17 +382,39 @@ class _Past:
         found: Numbers = self._by_row[np.clip(places, 0, len(self._by_row) - 1)]
         return found
 
+    def are_beside(self, shards: pa.ChunkedArray, positions: pa.ChunkedArray) -> Numbers:
+        """Which positions no state of the source had: domains that are applied in parallel, one of them late."""
+        return _by_pair(shards, positions, self._is_beside).astype(bool)
+
+    def _is_beside(self, shard: str, position: str) -> bool:
+        here, at = self._of(shard), parse_position(position)
+        first = self._first_not_in(at, here)
+        return first < len(here) and not contains(self._position(here[first]), at)
+
     def _cut(self, shard: str, position: str) -> int:
-        """How many of all changes come before the first one of the shard that is behind a position."""
+        """How many of all changes come before the first one of the shard that cannot be in a position."""
+        here, at = self._of(shard), parse_position(position)
+        if self._is_beside(shard, position):  # whatever the log had when it had all of that
+            whole = _first(len(here), lambda i: contains(self._position(here[i]), at))
+            at = self._position(here[min(whole, len(here) - 1)])
+        first = self._first_not_in(at, here)
+        return int(here[first]) if first < len(here) else len(self._order)
+
+    def _first_not_in(self, at: Position, here: Numbers) -> int:
+        return _first(len(here), lambda i: not contains(at, self._position(here[i])))
+
+    def _of(self, shard: str) -> Numbers:
+        """The places of a shard's changes among all, in their order."""
         of_shard = np.asarray(pc.equal(self._changes.column("shard"), shard)).astype(bool)
-        here = np.flatnonzero(of_shard[self._order])
-        limit, texts = parse_position(position), self._changes.column("position")
-        low, high = 0, len(here)
-        while low < high:  # commits of a shard come in the order of its log
-            middle = (low + high) // 2
-            at = parse_position(texts[int(self._order[here[middle]])].as_py())
-            low, high = (middle + 1, high) if contains(limit, at) else (low, middle)
-        return int(here[low]) if low < len(here) else len(self._order)
+        return np.flatnonzero(of_shard[self._order])
+
+    def _position(self, place: int) -> Position:
+        return parse_position(self._changes.column("position")[int(self._order[place])].as_py())
+
+
+def _first(count: int, holds: Callable[[int], bool]) -> int:
+    """The first number from which on something holds, as commits come in the order of the log; else the count."""
+    return bisect_left(range(count), True, key=holds)
 
 
 def _known(
