@@ -79,6 +79,16 @@ def test_rows_of_tables_that_stand_still_rest() -> None:
     assert not group.changes(checks).num_rows
 
 
+def test_rows_are_gathered_by_what_they_take_in_memory() -> None:
+    rows = [{"shard": "s", "table": "a", "slice": 1, "row": ["x" * 10_000]}] * 100
+    line = {"part": "s/a/1", "payload": to_bytes(pa.Table.from_pylist(rows, schema=ENTRIES))}
+    assert len(line["payload"]) < 100_000
+    group = Group()
+    for one in lines_in(pa.RecordBatch.from_pylist([line], schema=INPUT)):
+        group.add(one)
+    assert group.is_full(1000, 1_000_000)
+
+
 @given(st.integers(0, 5).flatmap(lambda count: st.lists(st.integers(0, count), max_size=6)))
 def test_lines_of_a_table(lines: list[int]) -> None:
     table = pa.table({"a": [10, 11, 12, 13, 14, 15]})

@@ -75,7 +75,7 @@ class Group:
         self.parts[line.part] = None
         table = from_bytes(line.payload)
         self.rows += table.num_rows
-        self.size += line.payload.size
+        self.size += table.nbytes  # of what is held here: the payload may be a small part of that
         if line.turn is None or line.slice is None:
             self._entries.append(table)
         else:
