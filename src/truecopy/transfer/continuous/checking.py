@@ -27,6 +27,7 @@ from truecopy.transfer.continuous.entries import (
     to_bytes,
 )
 from truecopy.transfer.continuous.judge import (
+    MICROSECONDS,
     Event,
     Numbers,
     Round,
@@ -83,7 +84,7 @@ class Checking:
         group = Group()
         for batch in batches:
             for line in lines_in(batch):
-                if line.part not in group.parts and group.is_full(ROWS_AT_ONCE, BYTES_AT_ONCE):
+                if line.part not in group.parts and group.is_full(self._rows, BYTES_AT_ONCE):
                     yield self._check(group)
                     group = Group()
                 group.add(line)
@@ -92,6 +93,12 @@ class Checking:
         if self.leave_none:
             pool.close_idle()
         spare_the_collector("check")
+
+    @property
+    def _rows(self) -> int:
+        """Rows that are looked at in one state of the target; a ceiling must not keep that open for long."""
+        seconds = self.rules.interval / MICROSECONDS
+        return min(ROWS_AT_ONCE, int(self.rate * seconds) + 1) if self.rate else ROWS_AT_ONCE
 
     def _check(self, group: Group) -> pa.RecordBatch:
         entries, resting = group.entries(self.comparer.checks)
