@@ -118,8 +118,9 @@ def test_values_of_every_type_are_compared_and_keys_that_look_alike_kept_apart(
         errors = watched.until_errors(len(spoiled) + 1)
         watched.until_settled()
         found = {tuple(error.key.values()): tuple(error.columns) for error in errors}
-        wanted = {(str(number),): (column,) for number, column in enumerate(spoiled, 1)}
-        assert found == {**wanted, alike[1]: ("v",)}
+        wanted: dict[tuple[str, ...], tuple[str, ...]] = {alike[1]: ("v",)}
+        wanted |= {(str(number),): (column,) for number, column in enumerate(spoiled, 1)}
+        assert found == wanted
         assert watched.processed() == 10
 
 

@@ -129,7 +129,7 @@ METRICS = (
     Metric(
         "lag_positions",
         "gauge",
-        "Transactions, or bytes of the log, that were read and not checked.",
+        "Transactions, or bytes, between what was checked and the end of the log.",
     ),
     Metric("rows_per_second", "gauge", "Changes per second in the last check."),
     Metric("tables_stopped", "gauge", "Tables that stand still, with a message in the status."),
