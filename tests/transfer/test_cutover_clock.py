@@ -46,7 +46,8 @@ def test_the_downtime_is_that_of_the_lock_whoever_finishes_it(
     if step == "switching":
         assert report.downtime_seconds > before + 3, "nobody could write all the while"
     else:
-        assert report.downtime_seconds == pytest.approx(before, abs=0.1), "writers were in already"
+        assert report.downtime_seconds > 0
+        assert report.downtime_seconds == pytest.approx(before, abs=0.02), "writers were in already"
     assert is_equal(mariadb_db, second_mariadb_db)
 
 
