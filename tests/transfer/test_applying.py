@@ -113,9 +113,7 @@ class Noted(Transfer):
 
 
 @pytest.fixture(params=["second_mariadb_db", "postgres_db"])
-def target(
-    spark: SparkSession, mariadb_db: Database, request: pytest.FixtureRequest
-) -> Target:
+def target(spark: SparkSession, mariadb_db: Database, request: pytest.FixtureRequest) -> Target:
     return Target(mariadb_db, request.getfixturevalue(request.param))
 
 
