@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.servers import Database
 from tests.transfer.cutting import HOW, application, cut_over, fill, is_equal, slots
+from truecopy.spark import state_folder
 from truecopy.transfer.cutover.state import CERTIFIED, NUMBERED, TURNED, VERIFIED
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
@@ -33,7 +35,7 @@ def test_a_rogue_write_after_the_last_look_at_rows(
     mariadb_db.execute("ALTER TABLE orders AUTO_INCREMENT = 500")
     settings = Settings("cut", mariadb_db.url, target.url, verify=VERIFY)
     Transfer(settings).run(until_caught_up=True)
-    how = replace(HOW, verify=VERIFY)
+    how, before = replace(HOW, verify=VERIFY), certificates()
 
     with application(mariadb_db) as app:
         for step, rehearse in (
@@ -48,6 +50,7 @@ def test_a_rogue_write_after_the_last_look_at_rows(
             assert "by somebody else" in report.reason, step
             assert app.can_write()
             assert is_spoilt(target)
+            assert (report.certificate, certificates()) == ("", before), "none of what was undone"
             target.execute("UPDATE notes SET body = 'note 3' WHERE id = 3")
 
         report = cut_over(settings, how)
@@ -55,6 +58,10 @@ def test_a_rogue_write_after_the_last_look_at_rows(
         assert is_equal(mariadb_db, target)
         if target_fixture == "postgres_db":
             assert len(slots(target)) == 1, "that of the way back"
+
+
+def certificates() -> set[Path]:
+    return set((state_folder() / "certificates").glob("*"))
 
 
 def is_spoilt(target: Database) -> bool:

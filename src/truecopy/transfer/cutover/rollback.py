@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from truecopy.engines import connect
@@ -29,6 +30,7 @@ def roll_back(stage: Stage, error: BaseException) -> CutoverReport:
         release(stage, stage.writers, stage.facts.before)
         stage.downtime.end()
     stage.back.remove()
+    _withdraw_certificate(stage)
     _note_rollback(stage)
     # Whoever has taken the task over replicates it: going on here would take it away again.
     if isinstance(error, Overtaken) or not isinstance(error, Exception):
@@ -86,6 +88,14 @@ def _ask_step(stage: Stage) -> Step | None:
                 raise
             time.sleep(_PAUSE_SECONDS * attempt)
     return stage.steps.find()
+
+
+def _withdraw_certificate(stage: Stage) -> None:
+    """What was found after it was written, it does not say."""
+    if stage.facts.certificate:
+        for kind in (".json", ".html"):
+            Path(stage.facts.certificate).with_suffix(kind).unlink(missing_ok=True)
+        stage.facts.certificate = ""
 
 
 def _note_rollback(stage: Stage) -> None:

@@ -65,7 +65,7 @@ def check_target_log(ends: Ends) -> Iterator[Finding]:
             "verify: {target: false}",
         )
         return
-    needs = log_needs(endpoint, target_log(ends.settings.task))
+    needs = log_needs(endpoint, target_log(ends.settings.task, endpoint))
     for line in (*target.annotation_gaps(), *needs.missing):
         message, _, remedy = line.partition(": ")
         yield error(Subject.LOG, f"the target verifier cannot read along: {message}", remedy)

@@ -41,14 +41,14 @@ _MARK, _CHANGES = "target/mark", "target/changes"
 _WAIT_SECONDS = 0.2
 
 
-def target_log(task: str, tables: tuple[str, ...] = ()) -> Wanted:
+def target_log(task: str, endpoint: Endpoint, tables: tuple[str, ...] = ()) -> Wanted:
     """What the verifier of a task asks of the target's log."""
     return Wanted(
         shard="target",
         tables=tables,
         keys_only=True,
         # Our writes run without the target's foreign keys, and a rogue one is told of itself.
-        settings={"slot": _slot(task), "cascades": "target", "partitions": "ignore"},
+        settings={"slot": _slot(task, endpoint), "cascades": "target", "partitions": "ignore"},
     )
 
 
@@ -57,7 +57,7 @@ def remove_target_log(endpoint: Endpoint, task: str) -> bool:
     with pool.lease(endpoint) as session:
         if not isinstance(session, KeepsAnnotations):
             return False
-    return remove_from(endpoint, target_log(task))
+    return remove_from(endpoint, target_log(task, endpoint))
 
 
 class TargetVerifier:
@@ -72,7 +72,7 @@ class TargetVerifier:
         self._endpoint = endpoint
         self._plans = {str(plan.target.tables[0]): plan for plan in scene.plans.values()}
         self._names = {name.lower(): name for name in self._plans}
-        self._wanted = target_log(scene.task, tuple(self._plans))
+        self._wanted = target_log(scene.task, endpoint, tuple(self._plans))
         self._log: ChangeLog | None = None
         self._kept = Kept(store)
         tables = [plan.target.tables[0] for plan in self._plans.values()]
@@ -316,5 +316,7 @@ def _marked(annotation: str | None) -> str:
     return f"annotated {annotation!r}" if annotation else "without an annotation"
 
 
-def _slot(task: str) -> str:
-    return f"truecopy_target_{hashlib.sha256(task.encode()).hexdigest()[:12]}"
+def _slot(task: str, endpoint: Endpoint) -> str:
+    """Slots are a server's: tasks into two of its databases may have the same name."""
+    named = f"{endpoint.identity}\n{task}"
+    return f"truecopy_target_{hashlib.sha256(named.encode()).hexdigest()[:12]}"
