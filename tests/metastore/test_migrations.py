@@ -82,6 +82,16 @@ def test_files_of_earlier_versions_are_taken_up_once(
     assert [error.id for error in after.errors.of("shop")] == [1, 2, 3, 4]
 
 
+def test_an_error_of_a_large_row_is_kept(metastore_url: str) -> None:
+    store = Validations(metastore_url)
+    epoch = store.claim("shop", "full", {}).epoch
+    large = {"note": "ü" * 100_000}
+    found = Found("row", "orders", kind="differs", key={"id": "1"}, source=large, target=large)
+    store.store("shop", epoch, {}, {}, (), (), [found], caught_up=True)
+    (error,) = store.errors.of("shop")
+    assert error.source == large
+
+
 def test_a_newer_metastore_is_refused(metastore_url: str) -> None:
     engine = create_engine(metastore_url)
     with engine.begin() as connection:

@@ -23,7 +23,7 @@ def found(name: str, **more: object) -> Found:
 
 
 def part(name: str, due_at: int = 1) -> PendingPart:
-    return PendingPart(name, b"payload", {"update": 2}, 0, due_at)
+    return PendingPart(name, b"payload", {"update": 2}, 0, due_at, {"update": 1})
 
 
 def test_a_round_is_stored_whole(store: Validations) -> None:
@@ -36,6 +36,7 @@ def test_a_round_is_stored_whole(store: Validations) -> None:
     assert standing.processed == {"insert": 3, "update": 0, "delete": 0}
     assert standing.caught_up
     assert store.pending("x").rows == {"insert": 0, "update": 2, "delete": 0}
+    assert store.pending("x").failed == {"insert": 0, "update": 1, "delete": 0}
     assert [error.key for error in store.errors.of("x")] == [{"id": "1"}]
 
 

@@ -28,7 +28,9 @@ def standing(report: dict[str, object]) -> Standing:
 
 
 def _validation(report: dict[str, object]) -> Validation:
-    return Validation(standing(report), Pending({"insert": 0}, 0, 0, None), {"new": 0}, {})
+    return Validation(
+        standing(report), Pending({"insert": 3}, {"insert": 2}, 0, 0, None), {"new": 0}, {}
+    )
 
 
 def test_the_lag_is_told_in_seconds_and_in_transactions() -> None:
@@ -38,6 +40,14 @@ def test_the_lag_is_told_in_seconds_and_in_transactions() -> None:
     figures = prometheus([found])
     assert 'truecopy_validate_lag_seconds{task="shop"} 2.5' in figures
     assert 'truecopy_validate_lag_positions{task="shop"} 4' in figures
+
+
+def test_rows_that_were_seen_wrong_are_counted_beside_all_that_are_pending() -> None:
+    found = _validation({})
+    assert (found.plain()["pending"], found.plain()["failed"]) == ({"insert": 3}, {"insert": 2})
+    figures = prometheus([found])
+    assert 'truecopy_validate_pending_rows{task="shop",kind="insert"} 3' in figures
+    assert 'truecopy_validate_failed_rows{task="shop",kind="insert"} 2' in figures
 
 
 def test_nobody_knows_the_lag_of_a_process_that_is_gone() -> None:

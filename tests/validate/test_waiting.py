@@ -56,7 +56,7 @@ def test_a_table_that_stood_still_is_taken_up_without_a_false_alarm(
     copied(settings)
     target.execute("UPDATE still SET v = -1")
     with validating(settings, row_error_delay=600.0) as watched:
-        watched.until(lambda: watched.standing.pending.total == 2, "both rows fail")
+        watched.until(lambda: watched.standing.pending.failed["insert"] == 2, "both rows fail")
     target.execute("RENAME TABLE still TO away")
     stage = f"{source.name}.still"
     with validating(settings, row_error_delay=1.0) as watched:

@@ -392,7 +392,11 @@ def _described(one: Validation) -> Iterator[str]:
         yield escape(one.message)
     if waits := standing.report.get("waits"):
         yield escape(str(waits))
-    for word, counts in (("processed", standing.processed), ("pending", pending.rows)):
+    for word, counts in (
+        ("processed", standing.processed),
+        ("pending", pending.rows),
+        ("failed", pending.failed),
+    ):
         listed = ", ".join(f"{count:,} {kind}s" for kind, count in counts.items())
         yield f"{word}: {listed}"
     yield "errors: " + ", ".join(f"{count:,} {status}" for status, count in one.errors.items())

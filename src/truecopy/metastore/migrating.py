@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from truecopy.model.errors import UsageError
 
-HEAD = "0005"
+HEAD = "0006"
 _HISTORY = "alembic_version"
 _LOCK = "truecopy metastore"
 _LOCK_NUMBER = 7_238_113_902

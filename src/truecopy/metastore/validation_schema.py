@@ -16,8 +16,12 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.dialects.mysql import LONGTEXT
 
 _LARGE = (1 << 32) - 1
+_LONG = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
+
+KINDS = "insert", "update", "delete"
 
 metadata = MetaData()
 VALIDATION = Table(
@@ -26,15 +30,15 @@ VALIDATION = Table(
     Column("task", String(190), primary_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("state", String(20), nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", _LONG, nullable=False),
     Column("stop_asked", Boolean, nullable=False),
     Column("mode", String(10), nullable=False),
-    Column("position", Text, nullable=False),
-    Column("processed", Text, nullable=False),
+    Column("position", _LONG, nullable=False),
+    Column("processed", _LONG, nullable=False),
     Column("caught_up", Boolean, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("heard_at", BigInteger, nullable=False),
-    Column("report", Text, nullable=False),
+    Column("report", _LONG, nullable=False),
 )
 TABLE = Table(
     "validation_table",
@@ -42,7 +46,7 @@ TABLE = Table(
     Column("task", String(190), primary_key=True),
     Column("name", String(255), primary_key=True),
     Column("stage", String(20), nullable=False),
-    Column("message", Text, nullable=False),
+    Column("message", _LONG, nullable=False),
 )
 PENDING = Table(
     "validation_pending",
@@ -53,6 +57,7 @@ PENDING = Table(
     Column("insert_rows", BigInteger, nullable=False),
     Column("update_rows", BigInteger, nullable=False),
     Column("delete_rows", BigInteger, nullable=False),
+    *(Column(f"{kind}_failed", BigInteger, nullable=False, server_default="0") for kind in KINDS),
     Column("error_rows", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("due_at", BigInteger, nullable=False),
@@ -64,19 +69,19 @@ ERROR = Table(
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("task", String(190), nullable=False),
     Column("identity", String(64), nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", _LONG, nullable=False),
     Column("table_name", String(255), nullable=False),
     Column("status", String(20), nullable=False),
     Column("kind", String(20), nullable=False),
-    Column("row_key", Text, nullable=False),
-    Column("columns", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("target", Text, nullable=False),
+    Column("row_key", _LONG, nullable=False),
+    Column("columns", _LONG, nullable=False),
+    Column("source", _LONG, nullable=False),
+    Column("target", _LONG, nullable=False),
     Column("first_failed_at", BigInteger, nullable=False),
     Column("last_failed_at", BigInteger, nullable=False),
     # When somebody asked to look again; and how far changes were taken up when somebody let go of the row.
     Column("asked_at", BigInteger),
-    Column("released_at", Text),
+    Column("released_at", _LONG),
     Index("validation_error_row", "task", "identity"),
     Index("validation_error_status", "task", "status", "id"),
     sqlite_autoincrement=True,

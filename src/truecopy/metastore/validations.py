@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select, update
@@ -25,13 +25,13 @@ from truecopy.metastore.validation_errors import (
     note_error,
     tick_off,
 )
-from truecopy.metastore.validation_schema import ERROR, PENDING, TABLE, VALIDATION, of_task
+from truecopy.metastore.validation_schema import ERROR, KINDS, PENDING, TABLE, VALIDATION, of_task
 from truecopy.model.errors import CannotFinish, UsageError
 
 RUNNING, STOPPED = "running", "stopped"
-_KINDS = "insert", "update", "delete"
 _SUMS = (
-    *(func.coalesce(func.sum(PENDING.c[f"{kind}_rows"]), 0) for kind in _KINDS),
+    *(func.coalesce(func.sum(PENDING.c[f"{kind}_rows"]), 0) for kind in KINDS),
+    *(func.coalesce(func.sum(PENDING.c[f"{kind}_failed"]), 0) for kind in KINDS),
     func.coalesce(func.sum(PENDING.c.error_rows), 0),
     func.coalesce(func.sum(PENDING.c.size), 0),
     func.min(PENDING.c.due_at),
@@ -78,20 +78,32 @@ class Stage:
 
 @dataclass(frozen=True)
 class PendingPart:
-    """Pending rows of one part of the keys: a blob, and what it holds. A part may have several."""
+    """Pending rows of one part of the keys: a blob, and what it holds. A part may have several.
+
+    Attributes:
+        counts: Rows by kind of change, without errors.
+        failed: Those of them that were seen wrong.
+    """
 
     part: str
     payload: bytes
     counts: Mapping[str, int]
     errors: int
     due_at: int
+    failed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Pending:
-    """What is pending, in numbers; errors under watch are counted apart."""
+    """What is pending, in numbers; errors under watch are counted apart.
+
+    Attributes:
+        rows: By kind of change.
+        failed: Those of them that were seen wrong, and may become errors.
+    """
 
     rows: Mapping[str, int]
+    failed: Mapping[str, int]
     errors: int
     size: int
     due_at: int | None
@@ -248,7 +260,7 @@ class Validations:
             self._require(connection, task, epoch)
             row = connection.execute(of_task(select(VALIDATION), task)).mappings().one()
             before = json.loads(row["processed"])
-            total = {kind: before[kind] + processed.get(kind, 0) for kind in _KINDS}
+            total = {kind: before[kind] + processed.get(kind, 0) for kind in KINDS}
             connection.execute(
                 of_task(update(VALIDATION), task).values(
                     position=json.dumps({**json.loads(row["position"]), **position}),
@@ -306,7 +318,7 @@ def _claim(
                 task=task,
                 epoch=1,
                 position=json.dumps(dict(position)),
-                processed=json.dumps(dict.fromkeys(_KINDS, 0)),
+                processed=json.dumps(dict.fromkeys(KINDS, 0)),
                 caught_up=False,
                 **changes,
             )
@@ -344,15 +356,19 @@ def _keep(connection: Connection, task: str, one: PendingPart, piece: int) -> No
             size=len(one.payload),
             due_at=one.due_at,
             payload=one.payload,
-            **{f"{kind}_rows": one.counts.get(kind, 0) for kind in _KINDS},
+            **{f"{kind}_rows": one.counts.get(kind, 0) for kind in KINDS},
+            **{f"{kind}_failed": one.failed.get(kind, 0) for kind in KINDS},
         )
     )
 
 
 def _summed(row: Sequence[Any]) -> Pending:
-    *rows, errors, size, due_at = row
-    counts = dict(zip(_KINDS, map(int, rows), strict=True))
-    return Pending(counts, int(errors), int(size), due_at)
+    *counts, errors, size, due_at = row
+    rows, failed = (
+        dict(zip(KINDS, map(int, some), strict=True))
+        for some in (counts[: len(KINDS)], counts[len(KINDS) :])
+    )
+    return Pending(rows, failed, int(errors), int(size), due_at)
 
 
 def _standing(row: RowMapping) -> Standing:

@@ -130,9 +130,13 @@ class Checking:
             step = max(1, int(mine.num_rows * PIECE_BYTES / max(mine.nbytes, 1)))
             for at in range(0, mine.num_rows, step):
                 piece = mine.slice(at, step)
-                errors = piece.column("is_error")
-                kinds = piece.filter(pc.invert(errors)).column("kind")
-                counts = {**counts_by_kind(kinds), "errors": pc.sum(errors).as_py() or 0}
+                waiting = piece.filter(pc.invert(piece.column("is_error")))
+                failed = waiting.filter(pc.greater(waiting.column("first_failed_at"), 0))
+                counts = {
+                    "rows": counts_by_kind(waiting.column("kind")),
+                    "failed": counts_by_kind(failed.column("kind")),
+                    "errors": piece.num_rows - waiting.num_rows,
+                }
                 yield {
                     "part": part,
                     "payload": to_bytes(piece),

@@ -187,9 +187,15 @@ class Rounds:
                 gone.append(row["part"])
             if row["payload"] is not None:
                 counts = json.loads(row["counts"])
-                errors = counts.pop("errors")
                 pending.append(
-                    PendingPart(row["part"], bytes(row["payload"]), counts, errors, row["due_at"])
+                    PendingPart(
+                        row["part"],
+                        bytes(row["payload"]),
+                        counts["rows"],
+                        counts["errors"],
+                        row["due_at"],
+                        counts["failed"],
+                    )
                 )
             if row["processed"] is not None:
                 for kind, count in json.loads(row["processed"]).items():

@@ -69,6 +69,7 @@ class Validation:
             "mode": standing.mode,
             "processed": dict(standing.processed),
             "pending": dict(self.pending.rows),
+            "failed": dict(self.pending.failed),
             "pending_bytes": self.pending.size,
             "errors": dict(self.errors),
             "caught_up": standing.caught_up,
@@ -123,6 +124,7 @@ METRICS = (
     Metric("caught_up", "gauge", "1 once the validation has caught up with the source."),
     Metric("processed_total", "counter", "Row changes taken up, by kind."),
     Metric("pending_rows", "gauge", "Row changes that are not settled, by kind."),
+    Metric("failed_rows", "gauge", "Those of them that were seen wrong so far, by kind."),
     Metric("pending_bytes", "gauge", "What the metastore keeps of them."),
     Metric("errors", "gauge", "Rows that failed for longer than the delay, by status."),
     Metric("lag_seconds", "gauge", "Age of the last checked change, while there are newer ones."),
@@ -145,6 +147,8 @@ def _samples(one: Validation) -> Iterator[Sample]:
         yield "processed_total", {**task, "kind": kind}, count
     for kind, count in one.pending.rows.items():
         yield "pending_rows", {**task, "kind": kind}, count
+    for kind, count in one.pending.failed.items():
+        yield "failed_rows", {**task, "kind": kind}, count
     yield "pending_bytes", task, one.pending.size
     for status, count in one.errors.items():
         yield "errors", {**task, "status": status}, count
