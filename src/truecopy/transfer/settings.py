@@ -95,22 +95,23 @@ class Settings:
     @property
     def request(self) -> Request:
         """The stream of its source."""
-        how = dict(vars(self.reading)) | {"settings": {"slot": self._slot, **self.reading.settings}}
+        how = dict(vars(self.reading)) | {
+            "settings": {"slot": self.slot(), **self.reading.settings}
+        }
         if self.cascades == TARGET_CASCADES:
             how["settings"]["cascades"] = TARGET_CASCADES
         if self.connections:
             how["parts"] = min(self.reading.parts or self.connections, self.connections)
         if self.leg is not None:
             # Legs that begin at the same shard are streams of their own, which cannot share one that was named.
-            how["shard"], how["settings"]["slot"] = self.leg.shard, self._slot
+            how["shard"], how["settings"]["slot"] = self.leg.shard, self.slot()
         return Request(self.source, tables=self.tables, **how)
 
-    @property
-    def _slot(self) -> str:
+    def slot(self, reader: str = "") -> str:
         """Where a source keeps its log for each reader: two tasks of the same tables let go of different changes."""
         # A shard is known by its name, since another of its servers may be read the next time.
         where = "" if self.leg else f"{parse_endpoint(self.source).identity}\n"
-        return f"truecopy_{hashlib.sha256(f'{where}{self.task}'.encode()).hexdigest()[:12]}"
+        return f"truecopy_{hashlib.sha256(f'{where}{reader}{self.task}'.encode()).hexdigest()[:12]}"
 
     @property
     def annotation(self) -> str:

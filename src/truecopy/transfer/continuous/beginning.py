@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,8 +32,7 @@ def stream_of(settings: Settings) -> Request:
     It lets go of nothing by itself: a batch that Spark has done with may be held, and is not stored.
     """
     request = settings.request
-    digest = hashlib.sha256(f"validate {settings.task}".encode()).hexdigest()[:12]
-    own = {**request.settings, "slot": f"truecopy_v{digest}"}
+    own = {**request.settings, "slot": settings.slot("validate ")}
     most = min(request.max_bytes, BATCH_BYTES)
     return replace(request, settings=own, max_bytes=most, releases=False)
 
