@@ -52,7 +52,7 @@ def killed(
 ) -> Counter[str]:
     """How often a run was killed in each phase: a third of the kills aim at the copy, and a third at the replay."""
     file, phases = tmp_path / "move.yaml", Counter[str]()
-    text = TASK.format(source=source.url, target=target.url)
+    text = TASK.replace("500", "150").format(source=source.url, target=target.url)
     with writing(source, 5000, seed=dice.randrange(1000)):
         for number in range(times):
             aim = (SNAPSHOT, REPLAY, REPLICATE)[3 * number // times]
@@ -60,10 +60,14 @@ def killed(
             file.write_text(text + slow, encoding="utf-8")
             before = copied(target)
             run = start("run", str(file))
-            if aim == SNAPSHOT:
-                wait_until(lambda: copied(target) > before, run)  # noqa: B023 - waited for here
-            else:
-                wait_until(lambda: phase(target) in (aim, REPLICATE), run)  # noqa: B023 - likewise
+            later = (REPLAY, REPLICATE) if aim == SNAPSHOT else (aim, REPLICATE)
+            wait_until(
+                lambda: (
+                    phase(target) in later  # noqa: B023 - waited for here
+                    or (aim == SNAPSHOT and copied(target) > before)  # noqa: B023 - likewise
+                ),
+                run,
+            )
             # Where it is there from the beginning, the run itself has to come to it.
             time.sleep(dice.uniform(0, 3 if aim == SNAPSHOT else 12))
             assert run.poll() is None, run.communicate()
