@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ from tests.servers import Database
 from truecopy.engines import connect
 from truecopy.model.change import CHANGE_SCHEMA, DELETE, INSERT, UPDATE
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.transfer.apply import Applying
+from truecopy.transfer.apply import TIED, Applying, lines_of
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.packing import pack_batches
 from truecopy.transfer.replicate import AS_THEY_ARE
@@ -164,6 +165,23 @@ def test_steps_that_fail_leave_nothing(target: Target) -> None:
         list(work(target.packed(part, rows, END)))
     assert target.database.execute("SELECT * FROM items ORDER BY id") == before
     assert target.stands(part) == START
+
+
+def test_a_part_is_held_whole_only_where_foreign_keys_act(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    target = Target(mariadb_db, second_mariadb_db)
+    seen = target.schema_ids["seen"]
+    acting = {**target.work.targets, seen: replace(target.work.targets[seen], takes=True)}
+    work = replace(target.work, targets=acting, step_bytes=1)
+    steps = {}
+    for part in (target.shard, f"{target.shard}/{TIED}", f"{target.shard}/t/items"):
+        changes = target.packed(part, {"items": [(number, 1, "x") for number in range(50)]}, END)
+        lines = (line for batch in changes for line in lines_of(batch))
+        steps[part] = len(list(work._steps(part, lines, Counter())))
+    whole, tied, alone = steps.values()
+    assert whole == tied == 1
+    assert alone > 1
 
 
 @pytest.mark.long

@@ -37,10 +37,13 @@ from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import unpacked
 from truecopy.transfer.plan import ChangeTarget
-from truecopy.transfer.spooled import Spooled
+from truecopy.transfer.spooled import spooled_rows
 
 Place = tuple[str, int]
 """A position of a shard, and the commit time there."""
+
+TIED = "c/tied"
+"""Within a shard, the part of all tables that foreign keys tie together."""
 
 STEP_BYTES = 64 << 20
 """What a worker holds of a part's changes at once, if it can."""
@@ -96,7 +99,7 @@ class Applying:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Applies the packed changes of a Spark partition, which come sorted by part, table and slice."""
-        lines = chain.from_iterable(map(_lines, batches))
+        lines = chain.from_iterable(map(lines_of, batches))
         for part, mine in groupby(lines, lambda line: line.part):
             if not self._is_in(part):
                 yield self._apply(part, mine)
@@ -111,7 +114,7 @@ class Applying:
         end, _ = self.ends[shard_of(part)]
         return contains(parse_position(self.stands[part][0]), parse_position(end))
 
-    def _apply(self, part: str, lines: Iterator[_Line]) -> pa.RecordBatch:
+    def _apply(self, part: str, lines: Iterator[Line]) -> pa.RecordBatch:
         counts = Counter[str]()
         steps = self._steps(part, lines, counts)
         with pool.lease(self.endpoint) as session:
@@ -138,14 +141,14 @@ class Applying:
             }
         )
 
-    def _steps(self, part: str, lines: Iterator[_Line], counts: Counter[str]) -> Iterator[pa.Table]:
+    def _steps(self, part: str, lines: Iterator[Line], counts: Counter[str]) -> Iterator[pa.Table]:
         """The changes of a part that are not in yet, some megabytes at a time: all that there is of some keys."""
-        is_tied = any(to.may_act for to in self.targets.values())
+        is_whole = self._is_held_whole(part)
         waiting, size, before = list[pa.Table](), 0, ("", 0)
         for line in lines:
             keys = line.table, line.slice
             is_between = keys != before or not self.targets[line.schema_id].key_places
-            if size >= self.step_bytes and is_between and not is_tied:
+            if size >= self.step_bytes and is_between and not is_whole:
                 yield self._news(part, pa.concat_tables(waiting), counts)
                 waiting, size = [], 0
             before = keys
@@ -154,6 +157,13 @@ class Applying:
                 size += one.nbytes
         if waiting:
             yield self._news(part, pa.concat_tables(waiting), counts)
+
+    def _is_held_whole(self, part: str) -> bool:
+        """Whether foreign keys may act within a part: that of tied tables, or where everything is one part."""
+        shard = shard_of(part)
+        return part in (shard, f"{shard}/{TIED}") and any(
+            to.may_act for to in self.targets.values()
+        )
 
     def _news(self, part: str, changes: pa.Table, counts: Counter[str]) -> pa.Table:
         """Without what is in already: a part may be ahead of some of the batch, since a run ended between two."""
@@ -196,7 +206,7 @@ class Applying:
         if second is None:
             self.write(target, self.pieces(first))
             return
-        with Spooled() as spooled:
+        with spooled_rows() as spooled:
             for step in chain((first, second), steps):
                 for schema_id, rows in _by_definition(net_effect(step)):
                     spooled.keep(schema_id, self._cleared(target, self.targets[schema_id], rows))
@@ -287,7 +297,7 @@ class Applying:
             )
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """Packed changes that share all of this."""
 
     part: str
@@ -297,10 +307,11 @@ class _Line(NamedTuple):
     packed: pa.RecordBatch
 
 
-def _lines(batch: pa.RecordBatch) -> Iterator[_Line]:
+def lines_of(batch: pa.RecordBatch) -> Iterator[Line]:
+    """Packed changes line by line."""
     columns = (batch.column(name).to_pylist() for name in ("part", "table", "schema_id", "slice"))
     for at, (part, table, schema_id, number) in enumerate(zip(*columns, strict=True)):
-        yield _Line(part, table, schema_id, number, batch.slice(at, 1))
+        yield Line(part, table, schema_id, number, batch.slice(at, 1))
 
 
 def _by_definition(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -22,7 +22,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.request import Request
-from truecopy.transfer.apply import EFFECTS, Applying, Place, as_effects, is_behind, shard_of
+from truecopy.transfer.apply import EFFECTS, TIED, Applying, Place, as_effects, is_behind, shard_of
 from truecopy.transfer.carried import CarriedTables
 from truecopy.transfer.joining import Notes
 from truecopy.transfer.ledger import Ledger
@@ -45,8 +45,6 @@ AS_THEY_ARE = (
 """What is needed of a change whose row arrives as it is."""
 _APART = (TRUNCATE, *REDEFINITIONS)
 """Changes that are not of rows: their transactions stand alone."""
-TIED = "c/tied"
-"""The part of all tables that foreign keys tie together."""
 
 
 class Replication:

@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 
 
+@contextmanager
+def spooled_rows() -> Iterator[Spooled]:
+    """A place for rows, which are gone when it is left."""
+    with tempfile.TemporaryDirectory(prefix="truecopy-") as folder:
+        spooled = Spooled(Path(folder))
+        try:
+            yield spooled
+        finally:
+            spooled.close()
+
+
+@dataclass(frozen=True)
 class Spooled:
     """Rows by the definition that they are of; for one writer, who reads them once."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._writers: dict[str, pa.ipc.RecordBatchFileWriter] = {}
-
-    def __enter__(self) -> Spooled:
-        self._folder = Path(
-            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="truecopy-"))
-        )
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    folder: Path
+    _writers: dict[str, pa.ipc.RecordBatchFileWriter] = field(default_factory=dict)
 
     def keep(self, schema_id: str, rows: pa.Table) -> None:
         if schema_id not in self._writers:
-            file = self._folder / f"{len(self._writers)}.arrow"
-            writer = pa.ipc.new_file(file, rows.schema)
-            self._writers[schema_id] = self._stack.enter_context(writer)
+            file = self.folder / f"{len(self._writers)}.arrow"
+            self._writers[schema_id] = pa.ipc.new_file(file, rows.schema)
         self._writers[schema_id].write_table(rows.combine_chunks())
+
+    def close(self) -> None:
+        """Ends the files: nothing can be kept any more."""
+        for writer in self._writers.values():
+            writer.close()
 
     def all(self) -> Iterator[tuple[str, pa.Table]]:
         """What was kept, in the pieces in which it was; nothing can be kept any more."""
-        for number, (schema_id, writer) in enumerate(self._writers.items()):
-            writer.close()
+        self.close()
+        for number, schema_id in enumerate(self._writers):
             with (
-                pa.OSFile(str(self._folder / f"{number}.arrow")) as file,
+                pa.OSFile(str(self.folder / f"{number}.arrow")) as file,
                 pa.ipc.open_file(file) as reader,
             ):
                 for place in range(reader.num_record_batches):
