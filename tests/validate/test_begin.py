@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import Database, MariaDB
-from tests.validate.watching import Watched, copied, validating
+from tests.validate.watching import Watched, begun, copied, validating
 from truecopy.model.errors import UsageError
 from truecopy.model.position import parse_position
 from truecopy.model.token import EventToken
@@ -62,8 +62,7 @@ def test_beginning_elsewhere_lets_go_of_what_is_pending(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
     copied(settings)
     target.execute("DELETE FROM t WHERE id = 1")

@@ -11,13 +11,11 @@ import pytest
 
 from tests.servers import Database
 from tests.validate.scraping import free_port, scraped
-from tests.validate.watching import copied, validating
+from tests.validate.watching import begun, copied, validating
 from truecopy.metastore.validation_errors import NEW, RESOLVED
 from truecopy.metastore.validations import Validations
 from truecopy.model.errors import UsageError
 from truecopy.transfer.continuous.metrics import serving
-from truecopy.transfer.continuous.options import ContinuousOptions
-from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,8 +31,7 @@ def test_errors_are_looked_at_again_let_go_of_and_scraped(
     source, target, store = mariadb_db, second_mariadb_db, Validations()
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
     copied(settings)
     target.execute("UPDATE t SET v = -1 WHERE id < 3")

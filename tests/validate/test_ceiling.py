@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import Database
-from tests.validate.watching import copied, validating, wait_for
-from truecopy.transfer.continuous.options import ContinuousOptions
-from truecopy.transfer.continuous.validator import Validator
+from tests.validate.watching import begun, copied, validating, wait_for
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,12 +22,11 @@ pytestmark = pytest.mark.timeout(900)
 ROWS = 300
 
 
-def begun(source: Database, target: Database, task: str) -> Settings:
+def one_change(source: Database, target: Database, task: str) -> Settings:
     """A task that is validated from now on; one row has changed."""
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (0, 0)")
     copied(settings)
     return settings
@@ -50,7 +47,7 @@ def test_no_more_statements_run_at_a_time_than_connections_allow(
     connections: int,
 ) -> None:
     target = second_mariadb_db
-    settings = begun(mariadb_db, target, task)
+    settings = one_change(mariadb_db, target, task)
     with validating(settings, connections=connections) as watched:
         watched.until_processed(1)
         with closing(target.connect()) as connection, connection.cursor() as cursor:
@@ -80,7 +77,7 @@ def waiting(target: Database) -> int:
 def test_no_more_rows_are_asked_for_in_a_second_than_the_rate_allows(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, task: str
 ) -> None:
-    settings = begun(mariadb_db, second_mariadb_db, task)
+    settings = one_change(mariadb_db, second_mariadb_db, task)
     change(mariadb_db, settings)
     rate, batch = 100, 10
     with (

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.servers import Database
-from tests.validate.watching import copied, validating
+from tests.validate.watching import begun, copied, validating
 from truecopy.metastore.validation_errors import RESOLVED
 from truecopy.metastore.validations import Validations
 from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
-from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.repair import apply_repair, plan_repair
-from truecopy.transfer.continuous.validator import Validator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +53,7 @@ def test_rows_are_compared_as_the_task_makes_them(
         "INSERT INTO orders SELECT seq, 7, CONCAT('u', seq, '@x'), seq / 4, 3, 'open', 'n' FROM seq_1_to_20"
     )
     source.execute("UPDATE orders SET state = 'draft' WHERE id > 15")
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("UPDATE orders SET pieces = pieces + 1, note = 'other' WHERE id <= 10")
     source.execute("UPDATE orders SET state = 'draft' WHERE id IN (11, 12)")  # leave the target
     source.execute("UPDATE orders SET state = 'paid' WHERE id IN (16, 17)")  # come there

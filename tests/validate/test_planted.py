@@ -9,15 +9,13 @@ import pytest
 
 from tests.servers import Database
 from tests.validate.damage import KINDS, TABLE, insert
-from tests.validate.watching import copied, validating
+from tests.validate.watching import begun, copied, validating
 from truecopy.metastore.validation_errors import RESOLVED
 from truecopy.metastore.validations import Validations
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.relation import Relation
 from truecopy.transfer.continuous.compare import Check, Comparer
-from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.repair import apply_repair, plan_repair, write_repair
-from truecopy.transfer.continuous.validator import Validator
 from truecopy.transfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,8 +32,7 @@ def plant(source: Database, target: Database, settings: Settings) -> None:
     """Changes a row for each kind of damage, and others; the replication brings them; then the damage is done."""
     source.execute(TABLE)
     insert(source, range(1, len(KINDS) + RIGHT + 1))
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     for number, damage in enumerate(KINDS, 1):
         source.execute(damage.source, (number,))
     for number in range(len(KINDS) + 1, len(KINDS) + RIGHT + 1):
@@ -94,8 +91,7 @@ def test_values_of_every_type_are_compared_and_keys_that_look_alike_kept_apart(
     mariadb_db.execute(
         "CREATE TABLE pairs (x VARCHAR(20), y VARCHAR(20), v INT, PRIMARY KEY (x, y))"
     )
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     row = "'large', 'a,b', b'101', '-01:02:03.004', '2024-03-31 02:30:00.000001', 18446744073709551615"
     mariadb_db.execute(f"INSERT INTO kinds VALUES {', '.join(f'({n}, {row})' for n in range(8))}")
     # Alike when they are joined by a tab.
@@ -142,8 +138,7 @@ def test_floats_may_differ_by_a_tolerance(
 ) -> None:
     settings = Settings(task, mariadb_db.url, second_mariadb_db.url)
     mariadb_db.execute("CREATE TABLE f (id INT PRIMARY KEY, x DOUBLE)")
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     mariadb_db.execute("INSERT INTO f VALUES (1, 1e20), (2, 1e-20), (3, 5.0), (4, 1.0)")
     copied(settings)
     second_mariadb_db.execute("UPDATE f SET x = 1.0000001e20 WHERE id = 1")  # a share of 1e-7
@@ -162,8 +157,7 @@ def test_a_row_with_a_float_for_a_key_is_repaired(
 ) -> None:
     settings = Settings(task, mariadb_db.url, target.url)
     mariadb_db.execute("CREATE TABLE f (x DOUBLE, n INT, v INT, PRIMARY KEY (x, n))")
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     mariadb_db.execute("INSERT INTO f VALUES (0.1, 1, 1), (-1e300, 2, 2), (5, 3, 3)")
     copied(settings)
     target.execute("UPDATE f SET v = -v WHERE n < 3")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.servers import Database
-from tests.validate.watching import copied, validating
+from tests.validate.watching import begun, copied, validating
 from truecopy.mapping.plan import MappingRules
 from truecopy.mapping.routes import Route
 from truecopy.model.errors import CannotFinish, UsageError
@@ -33,8 +33,7 @@ def test_tables_that_cannot_be_validated_stop_alone(
     source.execute("CREATE TABLE dropped (id INT PRIMARY KEY, v INT)")
     source.execute("CREATE TABLE rekeyed (id INT PRIMARY KEY, other INT NOT NULL)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     for table in ("good", "dropped"):
         source.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
     source.execute("INSERT INTO rekeyed VALUES (1, 1)")
@@ -73,8 +72,7 @@ def test_rows_that_foreign_keys_change_without_a_log_are_no_errors(
         " FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)"
     )
     settings = Settings(task, source.url, target.url, cascades="target")
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO parent VALUES (1), (2)")
     source.execute("INSERT INTO child VALUES (1, 1), (2, 2)")
     source.execute("DELETE FROM parent WHERE id = 1")
@@ -97,8 +95,7 @@ def test_columns_that_come_go_and_move_are_compared_by_name(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20), c INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1, 'one', 1), (2, 2, 'two', 2)")
     copied(settings)
     source.execute("ALTER TABLE t ADD COLUMN d VARCHAR(10) NULL AFTER id")
@@ -135,8 +132,7 @@ def test_a_route_a_rename_and_merged_tables_apply(
         )
     )
     settings = Settings(task, source.url, target.url, rules=rules)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO orders_1 VALUES (1, 10), (2, 20)")
     source.execute("INSERT INTO orders_2 VALUES (1, 11), (2, 21)")
     copied(settings)
@@ -160,8 +156,7 @@ def test_an_emptied_table_is_expected_to_be_empty(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
     source.execute("TRUNCATE TABLE t")
     source.execute("INSERT INTO t VALUES (3, 3)")
@@ -202,8 +197,7 @@ def test_too_much_that_is_pending_stops_it_and_is_kept(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.executemany("INSERT INTO t VALUES (%s, %s)", [(n, n) for n in range(500)])
     copied(settings)
     target.execute("UPDATE t SET v = -1")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.servers import Database
-from tests.validate.watching import beside, copied, validating, wait_for
+from tests.validate.watching import begun, beside, copied, validating, wait_for
 from truecopy.metastore.validations import Stage, Validations
 from truecopy.model.errors import UsageError
 from truecopy.transfer.continuous.options import LAG, ContinuousOptions
@@ -50,8 +50,7 @@ def test_a_table_that_stood_still_is_taken_up_without_a_false_alarm(
     for name in ("still", "good"):
         source.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO still VALUES (1, 1), (2, 2)")
     copied(settings)
     target.execute("UPDATE still SET v = -1")
@@ -94,8 +93,7 @@ def test_errors_of_a_table_that_stood_still_resolve_by_a_look_at_both_sides(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE still (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO still VALUES (1, 1), (2, 2), (3, 3)")
     copied(settings)
     target.execute("UPDATE still SET v = -1")
@@ -127,8 +125,7 @@ def test_an_error_is_let_go_of_though_its_table_stands_still(
     for name in ("still", "good"):
         source.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO still VALUES (1, 1), (2, 2)")
     copied(settings)
     target.execute("UPDATE still SET v = -1")
@@ -151,8 +148,7 @@ def test_it_is_heard_of_while_it_waits_and_empties_nothing_too_early(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1)")
     copied(settings)
     target.execute("UPDATE t SET v = -1")
@@ -272,8 +268,7 @@ def test_it_begins_elsewhere_only_when_no_error_is_open(
     source, target = mariadb_db, second_mariadb_db
     source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("INSERT INTO t VALUES (1, 1)")
     copied(settings)
     target.execute("UPDATE t SET v = -1")
@@ -293,8 +288,7 @@ def test_what_the_log_leaves_out_is_not_compared(
     source.execute("ALTER TABLE t ALTER COLUMN big SET STORAGE EXTERNAL")
     source.execute("INSERT INTO t SELECT n, n, repeat('x', 9000) FROM generate_series(1, 2) AS n")
     settings = Settings(task, source.url, target.url)
-    copied(settings)
-    Validator(settings, ContinuousOptions()).begin()
+    begun(settings)
     source.execute("UPDATE t SET v = v + 10")  # `big` stays, and is not in the log
     copied(settings)
     target.execute("UPDATE t SET v = -1 WHERE id = 2")

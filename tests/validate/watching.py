@@ -48,6 +48,12 @@ def copied(settings: Settings) -> None:
     Transfer(settings).run(until_caught_up=True)
 
 
+def begun(settings: Settings) -> None:
+    """Copies, and begins a validation of what comes after that."""
+    copied(settings)
+    Validator(settings, ContinuousOptions()).begin()
+
+
 @contextmanager
 def replicating(settings: Settings) -> Iterator[None]:
     """Replicates while the block runs."""
