@@ -18,8 +18,9 @@ from truecopy.model.relation import Relation
 from truecopy.model.table import Column, TableName
 from truecopy.model.types import Text
 from truecopy.transfer.continuous.compare import Check, Comparer
-from truecopy.transfer.continuous.entries import CHANGE, ENTRIES, from_bytes, to_bytes
-from truecopy.transfer.continuous.judge import Emptied, Event, Round, Rules, Seen, name_of
+from truecopy.transfer.continuous.entries import CHANGE, ENTRIES, from_bytes, name_of, to_bytes
+from truecopy.transfer.continuous.judge import Event, Round, Rules, Seen
+from truecopy.transfer.continuous.newest import Emptied
 
 SECOND = 1_000_000
 SHARD, TABLE, SCHEMA = "s", "t", "one"

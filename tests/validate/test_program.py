@@ -20,8 +20,7 @@ from tests.servers import Database
 from tests.validate.scraping import free_port, scraped
 from tests.validate.watching import beside, wait_for
 from truecopy.metastore.validations import Validations
-from truecopy.transfer.continuous.entries import from_bytes
-from truecopy.transfer.continuous.judge import name_of
+from truecopy.transfer.continuous.entries import from_bytes, name_of
 from truecopy.transfer.continuous.rounds import FOREVER
 from truecopy.transfer.continuous.standing import read_validation
 

@@ -22,18 +22,19 @@ from truecopy.spark import spare_the_collector
 from truecopy.transfer.continuous.applied import Applied, Part, View
 from truecopy.transfer.continuous.compare import Check, Comparer, packed
 from truecopy.transfer.continuous.entries import (
+    Numbers,
     counts_by_kind,
     lines_of,
+    name_of,
+    plain,
     to_bytes,
 )
 from truecopy.transfer.continuous.judge import (
     MICROSECONDS,
     Event,
-    Numbers,
     Round,
     Rules,
     Seen,
-    name_of,
     without_released,
 )
 from truecopy.transfer.continuous.pieces import Group, due_at, lines_in
@@ -209,13 +210,13 @@ class _Look:
     def _look_at(self, session: Session, check: Check, at: Numbers) -> int:
         """Gives the bytes of what was found."""
         comparer, images = self._checking.comparer, lines_of(self._images, at)
-        wanted = check.key_columns(_plain(images.column("key")))
+        wanted = check.key_columns(plain(images.column("key")))
         relation = check.relation if comparer.whole else _keys_only(check.relation)
         found = self._ask(session, relation, wanted)
-        held = packed([_plain(found.column(i)) for i in range(check.width)])
+        held = packed([plain(found.column(i)) for i in range(check.width)])
         places = pc.index_in(packed(wanted), value_set=held)
         there = np.asarray(pc.is_valid(places)).astype(bool)
-        columns = [_plain(column) for column in found.columns]
+        columns = [plain(column) for column in found.columns]
         gone = np.asarray(pc.equal(images.column("kind"), DELETE)).astype(bool)
         right = gone != there
         both = np.flatnonzero(right & there)
@@ -223,8 +224,8 @@ class _Look:
             some = lines_of(images.select(["row", "unchanged"]), both)
             right[both] = comparer.equal_columns(
                 check,
-                _plain(some.column("row")),
-                _plain(some.column("unchanged")),
+                plain(some.column("row")),
+                plain(some.column("unchanged")),
                 [column.take(places.take(pa.array(both))) for column in columns],
             )
         self._right[at] = right
@@ -259,7 +260,7 @@ class _Look:
     def _positions(self, view: View, at: Numbers) -> Numbers:
         """Where the rows of some lines' parts stand; there are few parts."""
         images = self._images.select(["shard", "table", "slice"]).take(pa.array(at))
-        codes = np.asarray(pc.dictionary_encode(_plain(part_names(images))).indices)
+        codes = np.asarray(pc.dictionary_encode(plain(part_names(images))).indices)
         parts, firsts = np.unique(codes, return_index=True)
         found: Numbers = np.full(len(parts), None, object)
         for place, row in enumerate(images.take(pa.array(firsts)).to_pylist()):
@@ -287,7 +288,3 @@ def _as_lists(columns: Sequence[pa.Array], there: Numbers) -> pa.Array:
     offsets = pa.array(np.arange(count + 1) * width, pa.int32())
     lists = pa.ListArray.from_arrays(offsets, values.take(pa.array(order)))
     return pc.if_else(pa.array(there), lists.cast(_TEXTS), pa.scalar(None, _TEXTS))
-
-
-def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE, INSERT, UPDATE
 
+Numbers = np.ndarray[Any, Any]
 KINDS = INSERT, UPDATE, DELETE
 _TEXTS = pa.list_(pa.string())
 
@@ -91,7 +94,7 @@ def as_changes(entries: pa.Table) -> pa.Table:
     )
 
 
-def lines_of(rows: pa.Table, lines: np.ndarray[Any, Any]) -> pa.Table:
+def lines_of(rows: pa.Table, lines: Numbers) -> pa.Table:
     """Some lines of a table: without a copy where these are all of them, in order."""
     if len(lines) == rows.num_rows and np.array_equal(lines, np.arange(len(lines))):
         return rows
@@ -102,3 +105,25 @@ def counts_by_kind(kinds: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     """How many there are of each kind of change."""
     found = {row["values"]: row["counts"] for row in pc.value_counts(kinds).to_pylist()}
     return {kind: int(found.get(kind, 0)) for kind in KINDS}
+
+
+def identities_of(images: pa.Table) -> list[str]:
+    """The name of each row: shard, source table and key; no two rows share one."""
+    columns = (images.column(name).to_pylist() for name in ("shard", "table", "key"))
+    return [name_of(*values) for values in zip(*columns, strict=True)]
+
+
+def name_of(shard: str, table: str, key: Sequence[str | None]) -> str:
+    """The name of one row; unambiguous, whatever the key holds."""
+    return json.dumps([shard, table, *key], ensure_ascii=False)
+
+
+def in_order(changes: pa.Table) -> Numbers:
+    """The numbers of changes in the order in which they happened."""
+    columns = [changes.column(name).to_numpy() for name in ("step", "seq", "commit_order")]
+    return np.lexsort(columns)
+
+
+def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -16,7 +16,7 @@ from truecopy.model.change import TRUNCATE
 from truecopy.model.position import contains, parse_position
 from truecopy.transfer.continuous.applied import Part, Place
 from truecopy.transfer.continuous.effects import effects
-from truecopy.transfer.continuous.judge import Emptied
+from truecopy.transfer.continuous.newest import Emptied
 from truecopy.transfer.continuous.pieces import INPUT, TURN
 from truecopy.transfer.continuous.tables import Tables
 from truecopy.transfer.leg import Leg

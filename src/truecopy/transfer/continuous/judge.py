@@ -6,9 +6,7 @@ could not be judged then. The second judges what was seen now. In between, someb
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,19 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecopy.model.change import DELETE
-from truecopy.model.position import Position, contains, parse_position
 from truecopy.transfer.continuous.entries import (
     CLOCK,
     ENTRIES,
     IMAGE,
     SIGHT,
+    Numbers,
     as_changes,
+    identities_of,
     lines_of,
+    plain,
 )
-from truecopy.transfer.effect import fold, identities
+from truecopy.transfer.continuous.newest import Emptied, newest, row_codes, without_emptied
+from truecopy.transfer.continuous.past import Past, are_known
 
-Numbers = np.ndarray[Any, Any]
 MICROSECONDS = 1_000_000
 
 
@@ -40,15 +39,6 @@ class Compares(Protocol):
     def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
         """What the columns of a seen row are, by definition: rows of other forms are not compared."""
         ...
-
-
-@dataclass(frozen=True)
-class Emptied:
-    """Which change emptied a table: its place among the new ones, and its position."""
-
-    commit_order: int
-    seq: int
-    position: str
 
 
 @dataclass(frozen=True)
@@ -120,11 +110,11 @@ class Round:
         self._rules = rules
         self._compares = compares
         self.events: list[Event] = []
-        entries, changes, emptied = _emptied(entries, changes, rules)
+        entries, changes, emptied = without_emptied(entries, changes, rules.emptied)
         entries, changes = entries.combine_chunks(), changes.combine_chunks()
         both = pa.concat_tables([as_changes(entries), changes]).combine_chunks()
-        codes = _codes(both)
-        self.images: pa.Table = _newest(both, codes)
+        codes = row_codes(both)
+        self.images: pa.Table = newest(both, codes)
         count, pending = self.images.num_rows, entries.num_rows
         self._clock = {
             name: _numbers(entries, name, codes[:pending], count) for name in CLOCK.names
@@ -158,7 +148,7 @@ class Round:
         lines = self.wanted[wrong]
         rows, at = seen.rows.take(pa.array(wrong)), seen.at.take(pa.array(wrong))
         shards = self.images.column("shard").take(pa.array(lines))
-        sure = _known(shards, at, rules.reached)
+        sure = are_known(shards, at, rules.reached)
         self._fail(lines[sure], np.full(int(sure.sum()), now))
         self._mark(lines[sure], rows.filter(pa.array(sure)))
         later = np.flatnonzero(~sure)
@@ -219,14 +209,14 @@ class Round:
         sights = entries.take(pa.array(seen))
         exact = sights.column("seen_exact").to_numpy(zero_copy_only=False).astype(bool)
         places = sights.column("shard"), sights.column("seen_at")
-        known = _known(*places, rules.reached)
-        past = _Past(changes, codes[entries.num_rows :])
+        known = are_known(*places, rules.reached)
+        past = Past(changes, codes[entries.num_rows :])
         exact &= ~past.are_beside(*places)
         start, end, stop = past.until(lines, *places)
         # The newest change up to there; where there is none, what was known before it was seen.
-        newest = np.where(end > start, past.at(end - 1), changes.num_rows + seen)
+        last = np.where(end > start, past.at(end - 1), changes.num_rows + seen)
         told = pa.concat_tables([changes.select(IMAGE.names), entries.select(IMAGE.names)])
-        then = told.take(pa.array(newest))
+        then = told.take(pa.array(last))
         comparable = self._comparable(then, sights)
         matches = self._matches(then, sights)
         loose = np.flatnonzero(~exact & ~matches)
@@ -251,14 +241,14 @@ class Round:
         self._open[lines[right & np.where(exact, stop == end, stop == start)]] = False
         times = sights.column("seen_time").to_numpy()
         self._fail(lines[wrong], times[wrong])
-        rows = _plain(sights.column("seen_row")).filter(pa.array(wrong))
+        rows = plain(sights.column("seen_row")).filter(pa.array(wrong))
         self._mark(lines[wrong], rows, then.filter(pa.array(wrong)))
         # That was then, and now it may be otherwise; an error has its own interval.
         again = ~waits & ~(wrong & self._clock["is_error"][lines])
         self._clock["due_at"][lines[again]] = 0
 
     def _matches(self, images: pa.Table, sights: pa.Table) -> Numbers:
-        rows = _plain(sights.column("seen_row"))
+        rows = plain(sights.column("seen_row"))
         usable = np.flatnonzero(self._comparable(images, sights))
         found = np.zeros(images.num_rows, bool)
         some = rows.take(pa.array(usable))
@@ -269,7 +259,7 @@ class Round:
 
     def _comparable(self, images: pa.Table, sights: pa.Table) -> Numbers:
         forms = self._compares.forms(images.column("schema_id"))
-        same = pc.equal(forms, _plain(sights.column("seen_schema")))
+        same = pc.equal(forms, plain(sights.column("seen_schema")))
         return np.asarray(pc.fill_null(same, False)).astype(bool)
 
     # Right and wrong
@@ -330,12 +320,6 @@ class Round:
         self.events.append(Event(image.to_pylist()[0], seen, first, last, resolved))
 
 
-def identities_of(images: pa.Table) -> list[str]:
-    """The name of each row: shard, source table and key; no two rows share one."""
-    columns = (images.column(name).to_pylist() for name in ("shard", "table", "key"))
-    return [name_of(*values) for values in zip(*columns, strict=True)]
-
-
 def without_released(entries: pa.Table, rules: Rules) -> pa.Table:
     """Entries that are not looked at, without those that somebody has let go of."""
     if not rules.released:
@@ -347,181 +331,9 @@ def without_released(entries: pa.Table, rules: Rules) -> pa.Table:
     return entries.filter(pa.array(kept, pa.bool_()))
 
 
-def name_of(shard: str, table: str, key: Sequence[str | None]) -> str:
-    """The name of one row; unambiguous, whatever the key holds."""
-    return json.dumps([shard, table, *key], ensure_ascii=False)
-
-
-class _Past:
-    """What happened to rows up to a position, in the new changes."""
-
-    def __init__(self, changes: pa.Table, codes: Numbers) -> None:
-        self._changes = changes
-        order = _order(changes)
-        ranks = np.zeros(len(order), np.int64)
-        ranks[order] = np.arange(len(order))
-        self._by_row = order[np.argsort(codes[order], kind="stable")]
-        self._width = len(order) + 1
-        self._places = codes[self._by_row] * self._width + ranks[self._by_row]
-        self._order = order
-
-    def until(
-        self, lines: Numbers, shards: pa.ChunkedArray, positions: pa.ChunkedArray
-    ) -> tuple[Numbers, Numbers, Numbers]:
-        """Where the changes of each row begin, where those up to its position end, and where all end."""
-        cuts = _by_pair(shards, positions, self._cut)
-        first = lines * self._width
-        return tuple(  # type: ignore[return-value]
-            np.searchsorted(self._places, first + offset) for offset in (0, cuts, self._width)
-        )
-
-    def at(self, places: Numbers) -> Numbers:
-        """The numbers of changes by their places; what is out of range gives some number."""
-        if not len(self._by_row):
-            return np.zeros(len(places), np.int64)
-        found: Numbers = self._by_row[np.clip(places, 0, len(self._by_row) - 1)]
-        return found
-
-    def are_beside(self, shards: pa.ChunkedArray, positions: pa.ChunkedArray) -> Numbers:
-        """Which positions no state of the source had: domains that are applied in parallel, one of them late."""
-        return _by_pair(shards, positions, self._is_beside).astype(bool)
-
-    def _is_beside(self, shard: str, position: str) -> bool:
-        here, at = self._of(shard), parse_position(position)
-        first = self._first_not_in(at, here)
-        return first < len(here) and not contains(self._position(here[first]), at)
-
-    def _cut(self, shard: str, position: str) -> int:
-        """How many of all changes come before the first one of the shard that cannot be in a position."""
-        here, at = self._of(shard), parse_position(position)
-        if self._is_beside(shard, position):  # whatever the log had when it had all of that
-            whole = _first(len(here), lambda i: contains(self._position(here[i]), at))
-            at = self._position(here[min(whole, len(here) - 1)])
-        first = self._first_not_in(at, here)
-        return int(here[first]) if first < len(here) else len(self._order)
-
-    def _first_not_in(self, at: Position, here: Numbers) -> int:
-        return _first(len(here), lambda i: not contains(at, self._position(here[i])))
-
-    def _of(self, shard: str) -> Numbers:
-        """The places of a shard's changes among all, in their order."""
-        of_shard = np.asarray(pc.equal(self._changes.column("shard"), shard)).astype(bool)
-        return np.flatnonzero(of_shard[self._order])
-
-    def _position(self, place: int) -> Position:
-        return parse_position(self._changes.column("position")[int(self._order[place])].as_py())
-
-
-def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The first number from which on something holds, as commits come in the order of the log; else the count."""
-    return bisect_left(range(count), True, key=holds)
-
-
-def _known(
-    shards: pa.ChunkedArray | pa.Array,
-    positions: pa.ChunkedArray | pa.Array,
-    reached: Mapping[str, str],
-) -> Numbers:
-    """Whether the stream was read up to each position; what has none counts as read."""
-
-    def is_known(shard: str, position: str | None) -> int:
-        if position is None:
-            return 1
-        read = reached.get(shard)
-        return int(read is not None and contains(parse_position(read), parse_position(position)))
-
-    return _by_pair(shards, positions, is_known).astype(bool)
-
-
 def _is_released(image: pa.Table, up_to: Mapping[str, str]) -> bool:
     """Whether the change of one row was known when the row was let go of."""
-    return bool(_known(image.column("shard"), image.column("position"), up_to)[0])
-
-
-def _by_pair(
-    shards: pa.ChunkedArray | pa.Array,
-    positions: pa.ChunkedArray | pa.Array,
-    answer: Callable[[str, Any], int],
-) -> Numbers:
-    """A number for each pair of shard and position; few of them differ."""
-    texts = pc.binary_join_element_wise(
-        _plain(shards), pc.fill_null(_plain(positions), "\0"), "\x1f"
-    )
-    coded = pc.dictionary_encode(texts)
-    answers = []
-    for text in coded.dictionary.to_pylist():
-        shard, _, position = text.rpartition("\x1f")
-        answers.append(answer(shard, None if position == "\0" else position))
-    found: Numbers = np.array(answers, np.int64)[np.asarray(coded.indices)]
-    return found
-
-
-def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _newest(both: pa.Table, codes: Numbers) -> pa.Table:
-    """What the last change of each row says; one that leaves values out, upon those before it."""
-    order = _order(both)
-    last = np.zeros(codes.max(initial=-1) + 1, np.int64)
-    last[codes[order]] = order  # of several for one row, the last stays
-    told = both.select(IMAGE.names)
-    images = lines_of(told, last)
-    lengths = pc.fill_null(pc.list_value_length(_plain(both.column("unchanged"))), 0)
-    partial = np.unique(codes[np.asarray(lengths) > 0])
-    if not len(partial):
-        return images.combine_chunks()
-    history = order[np.isin(codes[order], partial)]
-    folded = fold(told.take(pa.array(history)).to_pylist(), codes[history].tolist())
-    whole = pa.Table.from_pylist([folded[code] for code in partial.tolist()], schema=IMAGE)
-    others = np.setdiff1d(np.arange(len(last)), partial)
-    images = pa.concat_tables([images.take(pa.array(others)), whole])
-    back = np.argsort(np.concatenate([others, partial]), kind="stable")
-    return images.take(pa.array(back)).combine_chunks()
-
-
-def _emptied(
-    entries: pa.Table, changes: pa.Table, rules: Rules
-) -> tuple[pa.Table, pa.Table, Numbers]:
-    """Rows of tables that were emptied are gone, whatever was said of them before; and which entries these are."""
-    touched = np.zeros(entries.num_rows, bool)
-    for (shard, table), by in rules.emptied.items():
-        mine = _is_of(entries, shard, table)
-        touched |= np.asarray(mine).astype(bool)
-        entries = _as_gone(entries, mine, position=by.position)
-        commits, seqs = changes.column("commit_order"), changes.column("seq")
-        before = pc.or_(
-            pc.less(commits, by.commit_order),
-            pc.and_(pc.equal(commits, by.commit_order), pc.less(seqs, by.seq)),
-        )
-        changes = _as_gone(changes, pc.and_(_is_of(changes, shard, table), before))
-    return entries, changes, touched
-
-
-def _is_of(rows: pa.Table, shard: str, table: str) -> pa.ChunkedArray:
-    return pc.and_(pc.equal(rows.column("shard"), shard), pc.equal(rows.column("table"), table))
-
-
-def _as_gone(rows: pa.Table, which: pa.ChunkedArray, **more: str) -> pa.Table:
-    nothing = {"kind": DELETE, "row": None, "unchanged": None, "seen_at": None, **more}
-    for name, value in nothing.items():
-        at = rows.schema.get_field_index(name)
-        if at >= 0:
-            kind = rows.schema.field(name)
-            rows = rows.set_column(
-                at, kind, pc.if_else(which, pa.scalar(value, kind.type), rows.column(name))
-            )
-    return rows
-
-
-def _codes(rows: pa.Table) -> Numbers:
-    tables = pc.binary_join_element_wise(rows.column("shard"), rows.column("table"), "\x1f")
-    return identities(_plain(tables), _plain(rows.column("key")))
-
-
-def _order(changes: pa.Table) -> Numbers:
-    columns = [changes.column(name).to_numpy() for name in ("step", "seq", "commit_order")]
-    return np.lexsort(columns)
+    return bool(are_known(image.column("shard"), image.column("position"), up_to)[0])
 
 
 def _numbers(entries: pa.Table, name: str, codes: Numbers, count: int) -> Numbers:

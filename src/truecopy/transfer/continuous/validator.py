@@ -33,9 +33,9 @@ from truecopy.transfer.continuous.beginning import (
     replicated_from,
     stream_of,
 )
-from truecopy.transfer.continuous.entries import from_bytes
+from truecopy.transfer.continuous.entries import from_bytes, identities_of
 from truecopy.transfer.continuous.held import HELD_BYTES, Gathering, Held, not_behind
-from truecopy.transfer.continuous.judge import MICROSECONDS, identities_of
+from truecopy.transfer.continuous.judge import MICROSECONDS
 from truecopy.transfer.continuous.options import ContinuousOptions
 from truecopy.transfer.continuous.releasing import Releasing
 from truecopy.transfer.continuous.rounds import FOREVER, Rounds
