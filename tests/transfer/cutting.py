@@ -6,20 +6,24 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pymysql
+import pytest
 
 import truecopy
 from tests.servers import Database
+from truecopy.transfer.cutover import rollback
 from truecopy.transfer.cutover.cutover import Cutover
 from truecopy.transfer.cutover.facts import CutoverReport
 from truecopy.transfer.cutover.settings import How
+from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.standing import settings_back
+from truecopy.transfer.cutover.state import Steps
 from truecopy.transfer.run import Listener, Transfer
 from truecopy.transfer.settings import Settings
 
@@ -90,6 +94,26 @@ def wait_until(condition: Callable[[], bool], seconds: float = 240) -> None:
 
 class Killed(BaseException):
     """Nobody catches it on the way, as nobody does a SIGKILL."""
+
+
+def killed_before(step: str, settings: Settings, said: Callable[[str], None] = print) -> None:
+    """A cutover that ends where it was about to write a step down; nobody rolls it back."""
+    enter = Steps.enter
+
+    def and_die(steps: Steps, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
+        if name == step:
+            raise Killed
+        enter(steps, name, epoch, detail)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Steps, "enter", and_die)
+        patch.setattr(rollback, "roll_back", _as_killed)
+        with pytest.raises(Killed):
+            cut_over(settings, said=said)
+
+
+def _as_killed(_: Stage, error: BaseException) -> NoReturn:
+    raise error
 
 
 def slots(database: Database) -> list[Any]:

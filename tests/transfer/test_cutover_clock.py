@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import Database
-from tests.transfer.cutting import Killed, application, cut_over, fill, is_equal, started
-from tests.transfer.test_cutover_left import killed_before
+from tests.transfer.cutting import (
+    Killed,
+    application,
+    cut_over,
+    fill,
+    is_equal,
+    killed_before,
+    started,
+)
 from truecopy.transfer.cutover import new_side
 from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.state import SWITCHED
@@ -32,13 +39,13 @@ def test_the_downtime_is_that_of_the_lock_whoever_finishes_it(
     settings = started(mariadb_db, second_mariadb_db)
     said: list[str] = []
     with application(mariadb_db):
-        with monkeypatch.context() as patch:
-            if step == "switching":
+        if step == "moved":
+            killed_before(SWITCHED, settings, said.append)
+        else:
+            with monkeypatch.context() as patch:
                 patch.setattr(new_side, "let_in", _die)
-            else:
-                killed_before(patch, SWITCHED)
-            with pytest.raises(Killed):
-                cut_over(settings, said=said.append)
+                with pytest.raises(Killed):
+                    cut_over(settings, said=said.append)
         time.sleep(3)
         report = cut_over(settings)
     assert report.state == "switched", report.reason

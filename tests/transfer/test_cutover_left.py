@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.servers import Database
 from tests.transfer.cutting import (
     HOW,
-    Killed,
     application,
     cut_over,
     fill,
     is_equal,
+    killed_before,
     slots,
     started,
     switch_back,
 )
-from truecopy.transfer.cutover import rollback
 from truecopy.transfer.cutover.settings import Commands
-from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.standing import standing
-from truecopy.transfer.cutover.state import CERTIFIED, SWITCHED, Steps
+from truecopy.transfer.cutover.state import CERTIFIED, SWITCHED
 from truecopy.transfer.proof.shrinking import Shrunk
 from truecopy.transfer.run import Transfer
 
@@ -32,37 +29,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def killed_before(patch: pytest.MonkeyPatch, step: str) -> None:
-    """A cutover ends where it was about to write this step down."""
-    enter = Steps.enter
-
-    def and_die(steps: Steps, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
-        if name == step:
-            raise Killed
-        enter(steps, name, epoch, detail)
-
-    patch.setattr(Steps, "enter", and_die)
-
-
-def _as_killed(_: Stage, error: BaseException) -> NoReturn:
-    raise error
-
-
 @pytest.mark.long
 def test_killed_after_the_slot_of_the_old_side_is_gone(
     spark: SparkSession,
     postgres_db: Database,
     mariadb_db: Database,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Writers are in the new side by then: what is left must not need the old one's log."""
     fill(postgres_db, 20)
     settings = started(postgres_db, mariadb_db)
     with application(postgres_db) as old, application(mariadb_db) as new:
-        with monkeypatch.context() as patch:
-            killed_before(patch, SWITCHED)
-            with pytest.raises(Killed):
-                cut_over(settings)
+        killed_before(SWITCHED, settings)
         new.execute("UPDATE notes SET body = 'new' WHERE id = 3")
         report = cut_over(settings)
         assert report.state == "switched", report.reason
@@ -98,16 +75,11 @@ def test_a_rehearsal_after_a_kill_removes_the_slot_of_the_way_back(
     spark: SparkSession,
     mariadb_db: Database,
     postgres_db: Database,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(mariadb_db, 20)
     settings = started(mariadb_db, postgres_db)
     with application(mariadb_db) as old:
-        with monkeypatch.context() as patch:
-            killed_before(patch, CERTIFIED)
-            patch.setattr(rollback, "roll_back", _as_killed)
-            with pytest.raises(Killed):
-                cut_over(settings)
+        killed_before(CERTIFIED, settings)
         assert slots(postgres_db)
         assert not old.can_write()
         assert cut_over(settings, rehearse=True).state == "rehearsed"

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.servers import Database
-from tests.transfer.cutting import Killed, application, cut_over, fill, started
-from tests.transfer.test_cutover_left import killed_before
+from tests.transfer.cutting import application, cut_over, fill, killed_before, started
 from truecopy.engines import connect
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import UsageError
 from truecopy.transfer.control import Control
-from truecopy.transfer.cutover import rollback
-from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.state import CATCHING_UP, CERTIFIED
 from truecopy.transfer.settings import Settings
 
@@ -28,7 +25,6 @@ def test_a_paused_task_is_not_cut_over(
     spark: SparkSession,
     mariadb_db: Database,
     second_mariadb_db: Database,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(mariadb_db, 20)
     settings = started(mariadb_db, second_mariadb_db)
@@ -51,11 +47,7 @@ def test_a_paused_task_is_not_cut_over(
         assert "truecopy resume" in report.reason
         _ask(settings, Control.resume)
 
-        with monkeypatch.context() as patch:
-            killed_before(patch, CERTIFIED)
-            patch.setattr(rollback, "roll_back", _raise)
-            with pytest.raises(Killed):
-                cut_over(settings)
+        killed_before(CERTIFIED, settings)
         assert not app.can_write()
         _ask(settings, Control.pause)
         with pytest.raises(UsageError, match="truecopy resume"):
@@ -68,7 +60,3 @@ def test_a_paused_task_is_not_cut_over(
 def _ask(settings: Settings, wish: Callable[[Control], bool]) -> None:
     with connect(parse_endpoint(settings.target)) as session:
         assert wish(Control(cast(Any, session), settings.task))
-
-
-def _raise(_: Stage, error: BaseException) -> None:
-    raise error

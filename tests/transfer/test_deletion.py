@@ -14,14 +14,13 @@ from tests.transfer.cutting import (
     cut_over,
     dump,
     fill,
+    killed_before,
     slots,
     started,
     wait_until,
 )
-from tests.transfer.test_cutover_left import _as_killed, killed_before
 from truecopy.model.errors import UsageError
 from truecopy.transfer import deletion
-from truecopy.transfer.cutover import rollback
 from truecopy.transfer.cutover.standing import standing
 from truecopy.transfer.cutover.state import CERTIFIED
 from truecopy.transfer.deletion import NoSuchTask, delete_task
@@ -90,17 +89,12 @@ def test_a_cutover_under_way_is_not_deleted(
     spark: SparkSession,
     mariadb_db: Database,
     postgres_db: Database,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is needed to let writers in again is in its line."""
     fill(mariadb_db, 20)
     settings = started(mariadb_db, postgres_db)
     with application(mariadb_db) as old:
-        with monkeypatch.context() as patch:
-            killed_before(patch, CERTIFIED)
-            patch.setattr(rollback, "roll_back", _as_killed)
-            with pytest.raises(Killed):
-                cut_over(settings)
+        killed_before(CERTIFIED, settings)
         with pytest.raises(UsageError, match="a cutover of cut is under way"):
             delete_task(settings)
         assert cut_over(settings, rehearse=True).state == "rehearsed"
