@@ -45,6 +45,7 @@ class Clock:
 def test_rows_beyond_the_rate_are_waited_for() -> None:
     clock = Clock()
     allowance = Allowance(clock)
+    clock.now += 60
     assert allowance.seconds(1000) == 0, "the first rows need not wait"
     allowance.spend(5000)
     assert allowance.seconds(1000) == 5.0
@@ -106,8 +107,7 @@ def test_groups_keep_to_connections_and_rate_and_chunks_shrink() -> None:
 
     def cut(task: CopyTask, rows: int) -> list[CopyTask]:
         cuts.append((task.number, rows))
-        count = task.rows // rows
-        return [replace(task, number=100 * task.number + i, rows=rows) for i in range(count)]
+        return _cut(task, rows)
 
     gate = Gate(Limits(connections=2, statement_seconds=0.5))
     pace = Pace([_task(n, 20_000) for n in range(1, 21)], gate, 4, cut)
@@ -122,7 +122,30 @@ def test_groups_keep_to_connections_and_rate_and_chunks_shrink() -> None:
     assert cuts[0] == (13, 2500)
     assert [task.rows for task in group] == [2500, 2500]
     gate.limits = Limits(rate=1000)
-    assert [task.rows for task in pace.next_group()] == [1000, 1000]
+    assert [task.rows for task in pace.next_group()] == [1000], "what may be read in a second"
+
+
+def test_a_rate_is_kept_from_the_first_second_on() -> None:
+    """However quick the databases are: a second's rows, and then as long a wait."""
+    clock = Clock()
+    gate = Gate(Limits(rate=10_000, connections=4))
+    gate._allowance = Allowance(clock)
+    clock.now += 60
+    pace = Pace([_task(1, 100_000)], gate, 4, _cut)
+    read = 0
+    for second in range(10):
+        group = pace.next_group()
+        assert len(group) == 4, "every connection has its share"
+        for task in group:
+            pace.note(Copied("t", task.rows, 0.001, 0.001))
+            read += task.rows
+        assert read == 10_000 * (second + 1)
+        assert gate._allowance.seconds(10_000) == 1.0
+        clock.now += 1.0
+
+
+def _cut(task: CopyTask, rows: int) -> list[CopyTask]:
+    return [replace(task, number=n, rows=rows) for n in range(task.rows // rows)]
 
 
 def test_an_end_of_the_work_ends_the_groups() -> None:

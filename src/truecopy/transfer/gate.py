@@ -118,7 +118,7 @@ class Allowance:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._at = clock()
+        self._at: float | None = None  # nothing is saved up before the first rows are asked for
         self._rows = 0.0
 
     def spend(self, rows: int) -> None:
@@ -127,7 +127,7 @@ class Allowance:
     def seconds(self, rate: int) -> float:
         """How long to wait before reading on; a rate of 0 is none."""
         now = self._clock()
-        passed, self._at = now - self._at, now
+        passed, self._at = now - (now if self._at is None else self._at), now
         if not rate:
             self._rows = 0.0
             return 0.0

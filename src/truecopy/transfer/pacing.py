@@ -11,6 +11,8 @@ from truecopy.verify.throttle import SMALLEST, speed_after
 
 GROUP_SECONDS = 2.0
 """What a group of chunks should take; nothing is held up within it."""
+GULP_SECONDS = 1.0
+"""Where there is a rate, the rows of so long are read at once, and then waited for."""
 _MOST_PER_LANE = 64
 
 Cut = Callable[[CopyTask, int], Sequence[CopyTask]]
@@ -48,7 +50,7 @@ class Pace:
             return []
         self._gate.before_chunks()
         group, rows = list[CopyTask](), 0
-        most = self._gate.limits.rate * GROUP_SECONDS or float("inf")
+        most = self._gate.limits.rate * GULP_SECONDS or float("inf")
         size = self.lanes * (per_lane or self._per_lane())
         while self._waiting and len(group) < size:
             self._shrink_first()
@@ -85,5 +87,5 @@ class Pace:
         limits, speed = self._gate.limits, self._speed.get(table)
         ceilings = [speed * limits.statement_seconds] if speed is not None else []
         if limits.rate:
-            ceilings.append(limits.rate)  # else a second's rows would come in one gulp
+            ceilings.append(limits.rate * GULP_SECONDS / self.lanes)
         return max(SMALLEST, int(min(ceilings))) if ceilings else None
