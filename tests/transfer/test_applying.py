@@ -71,10 +71,7 @@ class Target:
         changes = []
         for table, some in rows.items():
             changes += [self._change(table, *row, at) for row in some]
-        (whole,) = pack_batches([pa.RecordBatch.from_pylist(changes, schema=CHANGES)])
-        lines = whole.append_column("part", pa.array([part] * whole.num_rows))
-        lines = lines.sort_by([("table", "ascending"), ("slice", "ascending")])
-        return [lines.slice(at, 1) for at in range(lines.num_rows)]
+        return _lines(changes, part)
 
     def _change(
         self, table: str, number: int, code: int | None, name: str | None, at: str
@@ -101,6 +98,13 @@ class Target:
         asked = f"SELECT position FROM truecopy_progress WHERE part = '{part}'"
         ((position,),) = self.database.execute(asked)
         return str(position)
+
+
+def _lines(changes: Sequence[dict[str, Any]], part: str) -> list[pa.RecordBatch]:
+    (whole,) = pack_batches([pa.RecordBatch.from_pylist(list(changes), schema=CHANGES)])
+    lines = whole.append_column("part", pa.array([part] * whole.num_rows))
+    lines = lines.sort_by([("table", "ascending"), ("slice", "ascending")])
+    return [lines.slice(at, 1) for at in range(lines.num_rows)]
 
 
 class Noted(Transfer):
@@ -178,10 +182,75 @@ def test_a_part_is_held_whole_only_where_foreign_keys_act(
     for part in (target.shard, f"{target.shard}/{TIED}", f"{target.shard}/t/items"):
         changes = target.packed(part, {"items": [(number, 1, "x") for number in range(50)]}, END)
         lines = (line for batch in changes for line in lines_of(batch))
-        steps[part] = len(list(work._steps(part, lines, Counter())))
+        steps[part] = len(list(work.steps(part, lines, Counter())))
     whole, tied, alone = steps.values()
     assert whole == tied == 1
     assert alone > 1
+
+
+def test_a_row_that_goes_from_one_merged_table_to_another_stays(target: Target) -> None:
+    """In any order, and though the names of the tables say nothing of it: one row of the target."""
+    items = target.schema_ids["items"]
+    to = target.work.targets[items]
+    shared = {one: replace(to, shared=True) for one in ("orders", "archive")}
+    target.schema_ids |= {"orders": "orders", "archive": "archive"}
+    for number, order in enumerate((("orders", "archive"), ("archive", "orders"))):
+        part = f"{target.shard}/{TIED}/{number}"
+        work = replace(target.work, targets=shared)
+        gone, come = (order, order[::-1])[number]
+        changes = [
+            target._change(gone, 5, None, None, END) | {"key": ["5"], "seq": number},
+            target._change(come, 5, 5, f"in {come}", END) | {"key": ["5"], "seq": 1 - number},
+        ]
+        list(work(_lines(changes, part)))
+        assert target.database.execute("SELECT name FROM items WHERE id = 5") == [(f"in {come}",)]
+        assert target.database.execute("SELECT COUNT(*) FROM items") == [(ROWS,)]
+
+
+def test_a_unique_value_goes_from_one_definition_of_a_table_to_another(target: Target) -> None:
+    """A transaction of PostgreSQL may alter a table between two changes of it."""
+    items = target.schema_ids["items"]
+    targets = {**target.work.targets, "altered": target.work.targets[items]}
+    changes = [
+        target._change("items", 2, 1000, "old", END) | {"seq": 0},
+        target._change("items", 1, 2, "old", END) | {"seq": 1},
+        target._change("items", 2, 1000, "new", END) | {"seq": 2, "schema_id": "altered"},
+    ]
+    list(replace(target.work, targets=targets)(_lines(changes, f"{target.shard}/t/items")))
+    found = target.database.execute("SELECT id, code, name FROM items WHERE id < 3 ORDER BY id")
+    assert found == [(1, 2, "old"), (2, 1000, "new")]
+
+
+def test_what_at_most_once_could_not_write_is_told(target: Target) -> None:
+    """The task is not tried again: its line has moved, so that the second attempt would seem to be well."""
+    part = f"{target.shard}/t/once"
+    work = replace(target.work, progress_first=True)
+    refused: dict[str, Sequence[Row]] = {
+        "items": [(number, 5, "twice the same code") for number in (1, 2)]
+    }
+    (done,) = work(target.packed(part, refused, END))
+    (told,) = set(done.column("failure").to_pylist())
+    assert "5" in told
+    assert "at-most-once" in told
+    assert target.stands(part) == END
+    again = replace(work, stands={part: (MIDDLE, 0)})
+    (done,) = again(target.packed(part, {"items": [(1, 1, "late")]}, END))
+    assert done.column("failure").to_pylist() == [None]
+    assert target.database.execute("SELECT name FROM items WHERE id = 1") == [("old",)]
+
+
+def test_what_a_table_has_by_a_line_of_its_own_does_not_come_again(target: Target) -> None:
+    """A run ended between two tables, and the next one takes all tables together."""
+    target.line(f"{target.shard}/t/{target.source.name}.seen", MIDDLE)
+    stands = {f"{target.shard}/t/{target.source.name}.seen": (MIDDLE, 0)}
+    work = replace(target.work, stands=stands)
+    part = f"{target.shard}/whole"
+    changes = [
+        *target.packed(part, {"seen": [(1, 1, "in already")]}, "0-1-6"),
+        *target.packed(part, {"seen": [(2, 2, "new")]}, END),
+    ]
+    list(work(changes))
+    assert target.database.execute("SELECT name FROM seen WHERE id > 0") == [("new",)]
 
 
 @pytest.mark.long

@@ -120,6 +120,7 @@ def test_tables_that_merge(mariadb_db: Database, second_mariadb_db: Database) ->
         mariadb_db, second_mariadb_db, routes={"part_*": {"table": "other", "merge": True}}
     )
     found(report, Subject.TYPES, "differ in the column more")
+    assert "source-column" in found(report, Subject.TABLES, "are one row of").remedy
 
 
 def test_expressions_whose_type_only_spark_can_tell(

@@ -90,17 +90,21 @@ def test_keys_and_collations(mariadb_db: Database, second_mariadb_db: Database) 
     mariadb_db.execute(
         "CREATE TABLE bare (a INT);"
         "CREATE TABLE other (id INT PRIMARY KEY, a INT);"
-        "CREATE TABLE texts (t VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY)"
+        "CREATE TABLE texts (t VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY,"
+        " u VARCHAR(20) COLLATE utf8mb4_bin UNIQUE)"
     )
     second_mariadb_db.execute(
         "CREATE TABLE other (id INT, a INT);"
-        "CREATE TABLE texts (t VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY)"
+        "CREATE TABLE texts (t VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY,"
+        " u VARCHAR(20) COLLATE utf8mb4_general_ci UNIQUE)"
     )
     report = check(mariadb_db, second_mariadb_db)
-    assert report.is_ready, errors(report)
+    (refused,) = errors(report)
+    assert "takes the place of the first" in refused, "a key that the target does not tell apart"
     assert found(report, Subject.KEYS, "it has no key").table.endswith("bare")
     assert found(report, Subject.KEYS, "has no such key").table.endswith("other")
     assert "accents or case" in found(report, Subject.COLLATIONS, "t is unique").message
+    assert "the second is refused" in found(report, Subject.COLLATIONS, "u is unique").message
 
 
 def test_foreign_keys(mariadb_db: Database, second_mariadb_db: Database) -> None:

@@ -140,7 +140,7 @@ def test_texts_that_are_unique_in_another_way(postgres_db: Database, mariadb_db:
     assert (
         "accents, case or trailing spaces"
         in found(
-            check(postgres_db, mariadb_db), Subject.COLLATIONS, "the second is refused"
+            check(postgres_db, mariadb_db), Subject.COLLATIONS, "the second takes the place"
         ).message
     )
     assert (

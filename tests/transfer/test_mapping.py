@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,6 +138,30 @@ def test_tables_that_merge_keep_apart(
     mariadb_db.execute("TRUNCATE TABLE part_1")
     with pytest.raises(CannotFinish, match="holds rows of other tables"):
         run(mariadb_db, second_mariadb_db, **more)
+
+
+@pytest.mark.parametrize("consistency", ["row", "table", "transaction"])
+def test_a_row_that_goes_from_one_merged_table_to_another(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, consistency: str
+) -> None:
+    for table in ("archive", "orders"):
+        mariadb_db.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+    mariadb_db.execute("INSERT INTO orders SELECT seq, 0 FROM seq_1_to_40")
+    way = {"table": "whole", "merge": True}
+    more: dict[str, Any] = {"routes": {"archive": way, "orders": way}, "transformers": {}}
+    run(mariadb_db, second_mariadb_db, consistency=consistency, **more)
+    with closing(mariadb_db.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("INSERT INTO archive SELECT id, 1 FROM orders WHERE id <= 20")
+        cursor.execute("DELETE FROM orders WHERE id <= 20")
+        cursor.execute("COMMIT")
+        cursor.execute("BEGIN")
+        cursor.execute("DELETE FROM archive WHERE id <= 5")
+        cursor.execute("INSERT INTO orders SELECT seq, 2 FROM seq_1_to_5")
+        cursor.execute("COMMIT")
+    run(mariadb_db, second_mariadb_db, consistency=consistency, **more)
+    both = "SELECT * FROM orders UNION ALL SELECT * FROM archive ORDER BY id"
+    assert second_mariadb_db.execute("SELECT * FROM whole ORDER BY id") == mariadb_db.execute(both)
 
 
 @pytest.mark.long

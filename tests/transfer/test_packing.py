@@ -72,7 +72,7 @@ def test_net_effect_of_packed_changes(changes: list[dict[str, Any]], size: int) 
     assert sum(table.num_rows for table in tables) == len(changes)
     if not changes:
         return
-    found = net_effect(pa.concat_tables(reversed(tables))).to_pylist()
+    found = net_effect(pa.concat_tables(reversed(tables)), {}).to_pylist()
     told = {
         (one["table"], *one["key"]): (one["kind"], one["row"], one["unchanged"] or [])
         for one in found
@@ -108,7 +108,7 @@ def test_every_change_of_a_table_without_a_key_counts() -> None:
     rows = [
         {**change, "unchanged": None, "commit_order": 1, "seq": seq, "step": 0} for seq in range(3)
     ]
-    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS)).num_rows == 3
+    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS), {}).num_rows == 3
 
 
 def test_a_row_that_changed_its_key_is_written_after_it_was_deleted() -> None:
@@ -120,9 +120,9 @@ def test_a_row_that_changed_its_key_is_written_after_it_was_deleted() -> None:
         }
         for step, kind in ((1, INSERT), (0, DELETE))
     ]  # fmt: skip
-    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS)).column("kind").to_pylist() == [
-        INSERT
-    ]
+    assert net_effect(pa.Table.from_pylist(rows, schema=EFFECTS), {}).column(
+        "kind"
+    ).to_pylist() == [INSERT]
 
 
 def test_slices_are_even_and_stay_what_they_are() -> None:
@@ -163,3 +163,18 @@ def test_changes_without_a_row_do_not_carry_those_of_others() -> None:
     sizes = [len(data) for kind, data in zip(kinds, payloads, strict=True) if kind == DELETE]
     assert len(sizes) > 1
     assert max(sizes) < 10_000  # there are 100,000 texts in the rows of others
+
+
+def test_left_out_values_are_found_by_name_where_a_table_was_altered_in_between() -> None:
+    """In one transaction: a row, ALTER TABLE … DROP COLUMN a, and an update that leaves a long value out."""
+    same = {"table": "t", "key": ["1"], "commit_order": 1, "step": 0}
+    rows = [
+        {**same, "seq": 0, "schema_id": "old", "kind": INSERT, "row": ["1", "a", "long", "c"]},
+        {**same, "seq": 1, "schema_id": "new", "kind": UPDATE, "row": ["1", None, "d"], "unchanged": [1]},
+    ]  # fmt: skip
+    layouts = {"old": {"id": 0, "b": 2, "c": 3}, "new": {"id": 0, "b": 1, "c": 2}}
+    (told,) = net_effect(pa.Table.from_pylist(rows, schema=EFFECTS), layouts).to_pylist()
+    assert (told["row"], told["unchanged"]) == (["1", "long", "d"], [])
+    unknown = {"old": {"id": 0}, "new": layouts["new"]}
+    (told,) = net_effect(pa.Table.from_pylist(rows, schema=EFFECTS), unknown).to_pylist()
+    assert told["unchanged"] == [1], "it is taken from the target, or the run ends"

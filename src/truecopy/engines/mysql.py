@@ -432,6 +432,7 @@ class MySQL(SharedSession):
             engine="mariadb" if self.is_mariadb else "mysql",
             primary=indexes.primary,
             indexes=indexes.indexes,
+            partly_unique=indexes.partly_unique,
             numbered=found.numbered,
             next_number=int(next_number) if next_number else None,
             collations=found.collations,

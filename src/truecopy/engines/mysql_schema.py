@@ -43,6 +43,7 @@ class Indexes:
     unique: tuple[tuple[str, ...], ...]
     indexes: tuple[Index, ...]
     uncarried: tuple[str, ...]
+    partly_unique: bool
 
 
 def read_columns(fetch: Fetch, name: TableName, *, is_mariadb: bool) -> Columns:
@@ -115,7 +116,7 @@ def read_indexes(fetch: Fetch, name: TableName) -> Indexes:
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for index, *part in rows:
         parts.setdefault(index, []).append(tuple(part))
-    keys, found, uncarried = [], [], []
+    keys, found, uncarried, partly_unique = [], [], [], False
     for index, columns in parts.items():
         names = tuple(str(column) for column, *_ in columns)
         prefixes = tuple(None if part is None else int(part) for _, part, *_ in columns)
@@ -123,8 +124,10 @@ def read_indexes(fetch: Fetch, name: TableName) -> Indexes:
         kind = str(columns[0][3])
         if any(column is None for column, *_ in columns) or kind not in ("BTREE", "HASH", "LSM"):
             uncarried.append(f"the index {index} ({kind})")
+            partly_unique |= unique
             continue
         whole = not any(prefixes)
+        partly_unique |= unique and not whole
         if unique and whole:
             keys.append((index, names))
         if index != "PRIMARY":
@@ -135,6 +138,7 @@ def read_indexes(fetch: Fetch, name: TableName) -> Indexes:
         unique=tuple(columns for _, columns in keys),
         indexes=tuple(sorted(found, key=lambda index: (not index.unique, index.name))),
         uncarried=tuple(uncarried),
+        partly_unique=partly_unique,
     )
 
 

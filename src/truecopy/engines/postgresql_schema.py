@@ -185,7 +185,7 @@ def describe_table(
 def _details(fetch: Fetch, table: int) -> dict[str, Any]:
     """What only a table made from the description needs: indexes, numbering, collations."""
     primary: tuple[str, ...] = ()
-    indexes, uncarried = [], []
+    indexes, uncarried, partly_unique = [], [], False
     for name, unique, is_primary, method, columns, is_plain in fetch(Statement(_INDEXES, (table,))):
         if is_primary:
             primary = tuple(columns)
@@ -193,6 +193,7 @@ def _details(fetch: Fetch, table: int) -> dict[str, Any]:
             indexes.append(Index(name, tuple(columns), unique))
         else:
             uncarried.append(f"the index {name} ({method})")
+            partly_unique |= unique
     numbered, collations, defaulted = [], [], []
     for name, is_numbered, generated, has_default, collation in fetch(
         Statement(_DETAILS, (table,))
@@ -215,6 +216,7 @@ def _details(fetch: Fetch, table: int) -> dict[str, Any]:
         "collations": tuple(collations),
         "defaulted": tuple(defaulted),
         "uncarried": tuple(uncarried),
+        "partly_unique": partly_unique,
     }
 
 

@@ -124,6 +124,11 @@ class TableMapping:
         """Whether columns are chosen, ordered and named, and nothing else: no expression is needed."""
         return not self.filter and all(isinstance(c.origin, Copied) for c in self.columns)
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether rows of other tables may have the same key on the target, and are the same row there."""
+        return self.merged and not self.source_column and bool(self.key)
+
     @cached_property
     def places(self) -> tuple[int, ...]:
         """Of an identity: where each column of the target stands in the source."""

@@ -113,6 +113,7 @@ class Table:
         collations: Name and collation of the columns of text that have one of their own.
         defaulted: Columns that have a default other than NULL.
         uncarried: What a table made from this description will not have, in words.
+        partly_unique: It has unique indexes over expressions, parts of values or some rows, which `unique` leaves out.
         whole: It takes one write at a time, so that slices of it gain nothing.
     """
 
@@ -131,6 +132,7 @@ class Table:
     collations: tuple[tuple[str, str], ...] = ()
     defaulted: tuple[str, ...] = ()
     uncarried: tuple[str, ...] = ()
+    partly_unique: bool = False
     whole: bool = False
 
     def column(self, name: str) -> Column | None:

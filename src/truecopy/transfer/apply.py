@@ -8,7 +8,8 @@ A batch holds whole transactions, however large. Of more than some megabytes the
 of keys after the other, as the shuffle brings them, and rows are on disk until all that has to go is gone.
 
 Where foreign keys of the target do what the source's log does not tell, a batch is several net effects, one
-after the other, and between them the changes by which foreign keys act: such a part is held whole.
+after the other, and between them the changes by which foreign keys act: such a part is held whole. So is one of
+tables that are merged into one and may hold the same keys: a row goes from one of them to another in one batch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,12 +30,12 @@ from truecopy.engines.loading import comment
 from truecopy.engines.protocols import Statement
 from truecopy.model.change import DELETE, UPDATE
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.spark import spare_the_collector
 from truecopy.transfer.acting import Piece, cut_at_acts
-from truecopy.transfer.effect import net_effect
-from truecopy.transfer.ledger import Ledger
+from truecopy.transfer.effect import Layouts, identities, net_effect
+from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import unpacked
 from truecopy.transfer.plan import ChangeTarget
@@ -43,10 +45,20 @@ Place = tuple[str, int]
 """A position of a shard, and the commit time there."""
 
 TIED = "c/tied"
-"""Within a shard, the part of all tables that foreign keys tie together."""
+"""Within a shard, the part of all tables that foreign keys tie together, or that share rows."""
 
 STEP_BYTES = 64 << 20
 """What a worker holds of a part's changes at once, if it can."""
+
+DONE = pa.schema(
+    [
+        ("part", pa.string()),
+        ("table", pa.string()),
+        ("changes", pa.int64()),
+        ("failure", pa.string()),
+    ]
+)
+"""What became of each table of a part; `failure`, where its rows are not in though its line has moved."""
 
 _TEXTS = pa.list_(pa.string())
 EFFECTS = pa.schema(
@@ -77,6 +89,7 @@ class Applying:
         copied_at: Of tables without a key: the position that their copy is of.
         origin: The shard that the changes are of, where the target records that.
         progress_first: At most once: the line moves in a transaction of its own, before the rows.
+        emptied: By table, the number of the change that empties it: what comes before is gone.
         replaying: The replay has not passed the end of the copy: a row may be gone on the target already.
         leave_none: Connections are counted: the next batch may go to other workers, whose connections count, too.
         step_bytes: See `STEP_BYTES`.
@@ -91,6 +104,7 @@ class Applying:
     starts: Mapping[str, Place]
     ends: Mapping[str, Place]
     copied_at: Mapping[str, str] = field(default_factory=dict)
+    emptied: Mapping[str, int] = field(default_factory=dict)
     origin: str = ""
     progress_first: bool = False
     replaying: bool = False
@@ -115,8 +129,8 @@ class Applying:
         return contains(parse_position(self.stands[part][0]), parse_position(end))
 
     def _apply(self, part: str, lines: Iterator[Line]) -> pa.RecordBatch:
-        counts = Counter[str]()
-        steps = self._steps(part, lines, counts)
+        counts, failure = Counter[str](), None
+        steps = self.steps(part, lines, counts)
         with pool.lease(self.endpoint) as session:
             target: Any = session
             ledger = Ledger(target, self.task)
@@ -126,22 +140,45 @@ class Applying:
                 self.mark(target)
                 is_new = self.advance(ledger, part)
                 if is_new and not self.progress_first:
-                    self._write_steps(target, steps)
+                    self.write_steps(target, steps)
             if is_new and self.progress_first:
-                with transaction(target):
-                    ledger.require_at(part, self.ends[shard_of(part)][0], self.epoch)
-                    self._write_steps(target, steps)
+                failure = self._write_behind(target, ledger, part, steps)
         for _ in steps:
             pass  # what an earlier attempt has written is counted, too
+        done = counts or {"": 0}
         return pa.RecordBatch.from_pydict(
             {
-                "part": [part] * len(counts),
-                "table": list(counts),
-                "changes": list(counts.values()),
-            }
+                "part": [part] * len(done),
+                "table": list(done),
+                "changes": list(done.values()),
+                "failure": [failure] * len(done),
+            },
+            schema=DONE,
         )
 
-    def _steps(self, part: str, lines: Iterator[Line], counts: Counter[str]) -> Iterator[pa.Table]:
+    def _write_behind(
+        self, target: Any, ledger: Ledger, part: str, steps: Iterator[pa.Table]
+    ) -> str | None:
+        """Writes a part whose line has moved already; gives what went wrong.
+
+        It is not raised: the task would be tried again, find the line moved, and all would seem to be well.
+        """
+        end, _ = self.ends[shard_of(part)]
+        try:
+            with transaction(target):
+                ledger.require_at(part, end, self.epoch)
+                self.write_steps(target, steps)
+        except Overtaken:
+            raise
+        except Exception as error:  # noqa: BLE001 - told to the driver
+            said = error if isinstance(error, TruecopyError) else f"{type(error).__name__}: {error}"
+            return (
+                f"{said}. With delivery: at-most-once the changes of {part} up to {end} are not tried again: compare"
+                " with truecopy verify"
+            )
+        return None
+
+    def steps(self, part: str, lines: Iterator[Line], counts: Counter[str]) -> Iterator[pa.Table]:
         """The changes of a part that are not in yet, some megabytes at a time: all that there is of some keys."""
         is_whole = self._is_held_whole(part)
         waiting, size, before = list[pa.Table](), 0, ("", 0)
@@ -159,23 +196,31 @@ class Applying:
             yield self._news(part, pa.concat_tables(waiting), counts)
 
     def _is_held_whole(self, part: str) -> bool:
-        """Whether foreign keys may act within a part: that of tied tables, or where everything is one part."""
+        """Whether rows of a part may depend on those of others: in that of tied tables, or the one of everything."""
         shard = shard_of(part)
         return part in (shard, f"{shard}/{TIED}") and any(
-            to.may_act for to in self.targets.values()
+            to.may_act or to.shared for to in self.targets.values()
         )
 
     def _news(self, part: str, changes: pa.Table, counts: Counter[str]) -> pa.Table:
         """Without what is in already: a part may be ahead of some of the batch, since a run ended between two."""
         tables = pc.unique(changes.column("table")).to_pylist()
-        start, _ = self.starts[shard_of(part)]
+        shard = shard_of(part)
+        start, _ = self.starts[shard]
         stands, _ = self.stands.get(part, (start, 0))
         if not contains(parse_position(start), parse_position(stands)):
             changes = changes.filter(is_behind(changes.column("position").combine_chunks(), stands))
-        for table, position in self.copied_at.items():
-            of_others = pc.not_equal(changes.column("table"), table)
-            behind = is_behind(changes.column("position").combine_chunks(), position)
-            changes = changes.filter(pc.or_(of_others, behind))
+        for table in tables:
+            # A table that had a line of its own when a run ended may stand further there.
+            own, _ = self.stands.get(f"{shard}/t/{table}", (start, 0))
+            for position in {own, self.copied_at.get(table, start)} - {start, stands}:
+                of_others = pc.not_equal(changes.column("table"), table)
+                behind = is_behind(changes.column("position").combine_chunks(), position)
+                changes = changes.filter(pc.or_(of_others, behind))
+            if table in self.emptied:
+                of_others = pc.not_equal(changes.column("table"), table)
+                after = pc.greater(changes.column("seq"), self.emptied[table])
+                changes = changes.filter(pc.or_(of_others, after))
         counts.update(dict.fromkeys(tables, 0))
         counts.update(changes.column("table").to_pylist())
         return changes
@@ -194,11 +239,40 @@ class Applying:
     def pieces(self, changes: pa.Table) -> list[Piece]:
         """What to write, one after the other; net effects where foreign keys do not act."""
         return [
-            piece if piece.acts else Piece(net_effect(piece.changes))
+            piece if piece.acts else Piece(self._net(piece.changes))
             for piece in cut_at_acts(changes, self.targets)
         ]
 
-    def _write_steps(self, target: Any, steps: Iterator[pa.Table]) -> None:
+    @property
+    def _layouts(self) -> Layouts:
+        return {
+            schema_id: {
+                column.name: place
+                for column, place in zip(to.relation.columns, to.places, strict=True)
+            }
+            for schema_id, to in self.targets.items()
+        }
+
+    def _net(self, changes: pa.Table) -> pa.Table:
+        """The net effect, and of a row that several tables share, the row that one of them has in the end."""
+        if not any(to.shared for to in self.targets.values()):
+            return net_effect(changes, self._layouts)
+        order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
+        effect = net_effect(changes.take(order), self._layouts).combine_chunks()
+        onto = {
+            schema_id: str(to.relation.tables[0]) if to.shared else to.table
+            for schema_id, to in self.targets.items()
+        }
+        names = pa.array([onto[one] for one in effect.column("schema_id").to_pylist()])
+        numbers = identities(names, effect.column("key").combine_chunks())
+        is_row = np.asarray(pc.not_equal(effect.column("kind"), DELETE), bool)
+        rows = np.flatnonzero(is_row)
+        last = np.full(numbers.max(initial=-1) + 1, -1)
+        last[numbers[rows]] = rows  # of several for one row, the last stays
+        lines = np.arange(len(numbers))
+        return effect.filter(pa.array(np.where(is_row, last[numbers] == lines, last[numbers] < 0)))
+
+    def write_steps(self, target: Any, steps: Iterator[pa.Table]) -> None:
         """Writes all of a part, inside the open transaction: first what goes, of all steps, and then what comes."""
         first, second = next(steps, None), next(steps, None)
         if first is None:
@@ -208,7 +282,7 @@ class Applying:
             return
         with spooled_rows() as spooled:
             for step in chain((first, second), steps):
-                for schema_id, rows in _by_definition(net_effect(step)):
+                for schema_id, rows in _by_definition(net_effect(step, self._layouts)):
                     spooled.keep(schema_id, self._cleared(target, self.targets[schema_id], rows))
             for schema_id, texts in spooled.all():
                 self._load(target, self.targets[schema_id], texts)
@@ -216,12 +290,15 @@ class Applying:
     def write(self, target: Any, pieces: Sequence[Piece]) -> None:
         """Writes pieces, inside the open transaction."""
         for piece in pieces:
-            for schema_id, rows in _by_definition(piece.changes):
-                to = self.targets[schema_id]
-                if piece.acts:
+            parts = [(self.targets[one], rows) for one, rows in _by_definition(piece.changes)]
+            if piece.acts:
+                for to, rows in parts:
                     self._act(target, to, rows)
-                else:
-                    self._load(target, to, self._cleared(target, to, rows))
+                continue
+            # What one definition of a table lets go of, another may take.
+            texts = [(to, self._cleared(target, to, rows)) for to, rows in parts]
+            for to, some in texts:
+                self._load(target, to, some)
 
     def _act(self, target: Any, to: ChangeTarget, rows: pa.Table) -> None:
         """Deletes or updates rows, with all that foreign keys then do to others."""

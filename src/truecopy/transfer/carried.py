@@ -213,7 +213,8 @@ class CarriedTables:
                 onto = cast(Any, target).describe(arrived.name)
         table = as_table(definition, plan.mapping.source)
         fitting = tied(plan_table(mapping, self._source, table, self._target, onto), plan.tie)
-        fitting = self._narrowed(fitting)
+        # What else the source is unique by is not in the definition, and was asked for when the table was planned.
+        fitting = self._narrowed(replace(fitting, sliced=fitting.sliced and plan.sliced))
         self.plans = {**self.plans, plan.source_name: fitting}
         return fitting
 

@@ -6,6 +6,7 @@ of the row before it; what is still left out then is on the target, in the row t
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,16 @@ from truecopy.transfer.packing import codes_of
 TOLD = "table", "schema_id", "kind", "key", "row", "unchanged"
 """What the last change of a key says."""
 
+Layouts = Mapping[str, Mapping[str, int]]
+"""By `schema_id` the places of columns in a row, by the names that they have on the target."""
 
-def net_effect(changes: pa.Table) -> pa.Table:
+
+def net_effect(changes: pa.Table, layouts: Layouts) -> pa.Table:
     """The last change of each key, as `TOLD`; of a table without a key, every change.
 
     Args:
         changes: `TOLD`, with `commit_order`, `seq` and `step`, in any order.
+        layouts: Of all definitions that the changes are of.
     """
     changes = changes.combine_chunks()
     order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
@@ -38,7 +43,7 @@ def net_effect(changes: pa.Table) -> pa.Table:
         return told.take(np.sort(last))
     others = np.setdiff1d(np.arange(len(last)), partial)
     history = order[np.isin(rows[order], partial)]
-    folded = fold(told.take(history).to_pylist(), rows[history].tolist())
+    folded = fold(told.take(history).to_pylist(), rows[history].tolist(), layouts)
     return pa.concat_tables(
         [told.take(last[others]), pa.Table.from_pylist(list(folded.values()), schema=told.schema)]
     )
@@ -63,21 +68,35 @@ def identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:
     return found
 
 
-def fold(history: list[dict[str, Any]], rows: list[int]) -> dict[int, dict[str, Any]]:
+def fold(
+    history: list[dict[str, Any]], rows: list[int], layouts: Layouts
+) -> dict[int, dict[str, Any]]:
     """All that happened to each of some rows, one change upon the other, by the number of the row."""
     found: dict[int, dict[str, Any]] = {}
     for change, row in zip(history, rows, strict=True):
-        found[row] = _upon(found[row], change) if row in found else change
+        found[row] = _upon(found[row], change, layouts) if row in found else change
     return found
 
 
-def _upon(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    left_out = set(change["unchanged"] or ())
-    if change["kind"] != UPDATE or not left_out or before["row"] is None:
+def _upon(before: dict[str, Any], change: dict[str, Any], layouts: Layouts) -> dict[str, Any]:
+    if change["kind"] != UPDATE or not change["unchanged"] or before["row"] is None:
         return change
-    texts = [before["row"][at] if at in left_out else text for at, text in enumerate(change["row"])]
-    return {
-        **change,
-        "row": texts,
-        "unchanged": sorted(left_out.intersection(before["unchanged"] or ())),
-    }
+    texts, still_out = list(change["row"]), []
+    for at, there in _places_before(before, change, layouts):
+        if there is not None:
+            texts[at] = before["row"][there]
+        if there is None or there in (before["unchanged"] or ()):
+            still_out.append(at)
+    return {**change, "row": texts, "unchanged": still_out}
+
+
+def _places_before(
+    before: dict[str, Any], change: dict[str, Any], layouts: Layouts
+) -> Iterator[tuple[int, int | None]]:
+    """Of each value that was left out, where it was in the row before; the table may have been altered in between."""
+    if before["schema_id"] == change["schema_id"]:
+        yield from ((at, at) for at in sorted(change["unchanged"]))
+        return
+    there = layouts.get(before["schema_id"], {})
+    names = {at: name for name, at in layouts[change["schema_id"]].items()}
+    yield from ((at, there.get(names[at])) for at in change["unchanged"] if at in names)

@@ -14,6 +14,8 @@ from truecopy.model.types import Decimal, Integer, Text, Type, Unsupported, type
 from truecopy.verify.matching import Comparison, match_tables
 from truecopy.verify.options import Options
 
+_EXACT = "bytes"
+"""The order of a column in which texts that differ are never equal."""
 _LONGEST_NAME = 255
 """Of a table with its schema, and of other texts that are the same in every row."""
 
@@ -88,6 +90,7 @@ class ChangeTarget:
         key_places: Where the relation's key columns are in a change's key.
         takes: Whether foreign keys act when a row is deleted.
         referred: Where the columns are in a change's row by whose change foreign keys act.
+        shared: Rows of other tables may have the same key: they are the same row.
     """
 
     table: str
@@ -96,6 +99,7 @@ class ChangeTarget:
     key_places: tuple[int, ...]
     takes: bool = False
     referred: tuple[int, ...] = ()
+    shared: bool = False
 
     @property
     def may_act(self) -> bool:
@@ -127,7 +131,8 @@ def plan_table(
         if finding.kind == "missing_on_target":
             raise UsageError(f"{mapping.source} cannot be carried whole: {finding.message}")
     key = tuple(column.name for column in comparison.target.key)
-    return TablePlan(mapping, read, comparison, may_be_sliced(onto, key))
+    sliced = may_be_sliced(mapping, table, onto, key)
+    return TablePlan(mapping, read, comparison, sliced)
 
 
 def _by_name(mapping: TableMapping) -> Options:
@@ -245,7 +250,11 @@ def mapped_target(plan: TablePlan, mapping: TableMapping) -> ChangeTarget:
     types = tuple(mapping.columns[place].type for place in places)
     key_places = tuple(mapping.key.index(a.name) for a, _ in pairs[: plan.source.key_width])
     return ChangeTarget(
-        plan.source_name, _written(plan, [b for _, b in carried], types), places, key_places
+        plan.source_name,
+        _written(plan, [b for _, b in carried], types),
+        places,
+        key_places,
+        shared=mapping.shares_rows,
     )
 
 
@@ -258,8 +267,27 @@ def tied(plan: TablePlan, tie: Tie | None) -> TablePlan:
     return replace(plan, tie=tie, sliced=False) if tie is not None else plan
 
 
-def may_be_sliced(target: Table, key: tuple[str, ...]) -> bool:
-    """A swap of two unique values is right only where both rows are written in one transaction."""
+def may_be_sliced(
+    mapping: TableMapping, source: Table, target: Table, key: tuple[str, ...]
+) -> bool:
+    """Whether rows of different keys have nothing to do with each other, so that no order is needed among them.
+
+    A swap of two unique values is right only where both rows are written in one transaction; the target may get
+    the source's unique keys later. Texts that differ may be one key to a collation. And a row may go from one of
+    several tables that are merged to another.
+    """
+    if not key or target.whole or mapping.shares_rows:
+        return False
+    columns = [target.column(name) for name in key]
+    is_exact = all(
+        column is not None and (not isinstance(column.type, Text) or column.order == _EXACT)
+        for column in columns
+    )
+    return is_exact and _is_alone(target, key) and _is_alone(source, mapping.source_key)
+
+
+def _is_alone(table: Table, key: tuple[str, ...]) -> bool:
+    """Whether a table is unique by this key only."""
     wanted = {name.lower() for name in key}
-    is_alone = all({c.lower() for c in unique} == wanted for unique in target.unique)
-    return bool(key) and is_alone and not target.whole
+    is_only = all({c.lower() for c in unique} == wanted for unique in table.unique)
+    return is_only and not table.partly_unique

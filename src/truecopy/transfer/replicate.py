@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.engines.lines import transaction
@@ -22,13 +21,13 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.stream.request import Request
-from truecopy.transfer.apply import EFFECTS, TIED, Applying, Place, as_effects, is_behind, shard_of
+from truecopy.transfer.apply import DONE, TIED, Applying, Line, Place, is_behind, shard_of
 from truecopy.transfer.carried import CarriedTables
 from truecopy.transfer.joining import Notes
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.narrowing import narrowed_changes
 from truecopy.transfer.origins import Origins
-from truecopy.transfer.packing import SHARED, Fact, Packed, pack, packed, unpacked
+from truecopy.transfer.packing import SHARED, SLICES, Fact, Packed, pack, packed
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.redefinition import EMPTIED, DefinitionChanged
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
@@ -179,15 +178,19 @@ class Replication:
         return emptied
 
     def _apply(self, changes: Packed, facts: Sequence[Fact]) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         effects = self._effects(changes, facts).withColumn("part", self._part())
         work = self._work(facts)
         done = (
             effects.repartition(self._parallel(effects), "part")
             .sortWithinPartitions("part", "table", "slice")
-            .mapInArrow(cast(Any, work), "part string, table string, changes long")
+            .mapInArrow(cast(Any, work), from_arrow_schema(DONE))
             .collect()
         )
         for row in done:
+            if row["failure"]:
+                raise CannotFinish(row["failure"])
             self.applied[row["table"]] += row["changes"]
         for part in {row["part"] for row in done}:
             self._progress[part] = work.ends[shard_of(part)]
@@ -198,8 +201,7 @@ class Replication:
 
         Rows of an emptied table are in many parts, so that no part alone could do it.
         """
-        effects = self._effects(changes, facts).select(*SHARED, "payload").toArrow()
-        work = self._work(facts)
+        effects = self._effects(changes, facts)
         emptied = {
             table: seq
             for table, seq in _emptied(changes.rows()).items()
@@ -207,11 +209,12 @@ class Replication:
         }
         for table in emptied:
             self._require_own(table)
-        rows = _after(effects, emptied)
+        work = replace(self._work(facts), emptied=emptied)
         ((shard, end),) = work.ends.items()
         parts = [part for part in self._progress if shard_of(part) == shard]
         if any(_contains(self._progress[part][0], end[0]) for part in parts):
             return  # all of them went on together, before the last run ended
+        counts = Counter[str](emptied.keys())
         with pool.lease(self._target) as session:
             target: Any = session
             ledger = self._ledger(target)
@@ -222,10 +225,9 @@ class Replication:
                 for table in emptied:
                     emptied_table = self.tables.plans[table].target
                     target.delete_all(emptied_table, annotation=self._settings.annotation)
-                work.write(target, work.pieces(rows))
+                work.write_steps(target, work.steps(shard, _lines(effects, shard), counts))
         self._progress |= dict.fromkeys(parts, end)
-        self.applied.update(emptied.keys())
-        self.applied.update(rows.column("table").to_pylist())
+        self.applied.update(counts)
         self._reached |= work.ends
 
     def _require_own(self, table: str) -> None:
@@ -343,13 +345,15 @@ class Replication:
 
         if self._settings.consistency not in (ROW, TABLE):
             return F.col("shard")
+        plans = self.tables.plans.items()
+        shared = [name for name, plan in plans if plan.mapping.shares_rows]
         of_table = F.when(
-            F.col("table").isin(list(tied_plans(self.tables.plans))),
+            F.col("table").isin([*tied_plans(self.tables.plans), *shared]),
             F.concat_ws("/", "shard", F.lit(TIED)),
         ).otherwise(F.concat_ws("/", "shard", F.lit("t"), "table"))
         if self._settings.consistency == TABLE:
             return of_table
-        sliced = [name for name, plan in self.tables.plans.items() if plan.sliced]
+        sliced = [name for name, plan in plans if plan.sliced]
         of_slice = F.concat_ws("/", "shard", F.lit("s"), F.col("slice").cast("string"))
         return F.when(F.col("table").isin(sliced), of_slice).otherwise(of_table)
 
@@ -394,14 +398,12 @@ def _emptied(batch: DataFrame) -> dict[str, int]:
     return {row["table"]: row["seq"] for row in found.collect()}
 
 
-def _after(effects: pa.Table, emptied: Mapping[str, int]) -> pa.Table:
-    """Packed changes, without what happened to a table before it was emptied."""
-    pieces = [as_effects(one) for batch in effects.to_batches() for one in unpacked(batch)]
-    rows = pa.concat_tables([EFFECTS.empty_table(), *pieces])
-    for table, seq in emptied.items():
-        of_others = pc.not_equal(rows.column("table"), table)
-        rows = rows.filter(pc.or_(of_others, pc.greater(rows.column("seq"), seq)))
-    return rows
+def _lines(effects: DataFrame, part: str) -> Iterator[Line]:
+    """Packed changes on the driver, all of a slice after the other, some slices at a time."""
+    sorted_ = effects.repartition(SLICES, "table", "slice").sortWithinPartitions("table", "slice")
+    for row in sorted_.select(*SHARED, "slice", "payload").toLocalIterator():
+        packed_row = pa.RecordBatch.from_pylist([row.asDict()])
+        yield Line(part, row["table"], row["schema_id"], row["slice"], packed_row)
 
 
 def _ends(facts: Sequence[Fact]) -> dict[str, Place]:

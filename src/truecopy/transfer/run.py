@@ -183,6 +183,7 @@ class Transfer:
         self._tie_tables(source, there)
         steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
         replication = self.replication(plans, line)
+        replication.replaying = line.phase != REPLICATE
         replication.connections = lambda: steering.gate.limits.connections
         steering.enter(REPLAY)
         with telemetry.span(REPLAY, task=self._settings.task):

@@ -18,6 +18,7 @@ from truecopy.model.relation import Relation
 from truecopy.model.text import readable_text
 from truecopy.model.types import Float, Type
 from truecopy.transfer.continuous.options import Tolerance
+from truecopy.transfer.effect import Layouts
 from truecopy.transfer.proof.keys import pack, restated
 
 MISSING, EXTRA, DIFFERS = "missing", "extra", "differs"
@@ -84,6 +85,13 @@ class Comparer:
     checks: Mapping[str, Check]
     whole: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
+
+    @property
+    def layouts(self) -> Layouts:
+        return {
+            schema_id: dict(zip(check.names, check.places, strict=True))
+            for schema_id, check in self.checks.items()
+        }
 
     def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
         """The form of what is seen of each definition's rows; NULL for one that is not looked at."""

@@ -27,6 +27,7 @@ from truecopy.transfer.continuous.entries import (
 )
 from truecopy.transfer.continuous.newest import Emptied, newest, row_codes, without_emptied
 from truecopy.transfer.continuous.past import Past, are_known
+from truecopy.transfer.effect import Layouts
 
 MICROSECONDS = 1_000_000
 
@@ -35,6 +36,9 @@ class Compares(Protocol):
     """Tells which images the target holds; see `compare.Comparer`."""
 
     def equal(self, images: pa.Table, there: Numbers, seen: pa.Array) -> Numbers: ...
+
+    @property
+    def layouts(self) -> Layouts: ...
 
     def forms(self, schema_ids: pa.ChunkedArray) -> pa.Array:
         """What the columns of a seen row are, by definition: rows of other forms are not compared."""
@@ -114,7 +118,7 @@ class Round:
         entries, changes = entries.combine_chunks(), changes.combine_chunks()
         both = pa.concat_tables([as_changes(entries), changes]).combine_chunks()
         codes = row_codes(both)
-        self.images: pa.Table = newest(both, codes)
+        self.images: pa.Table = newest(both, codes, compares.layouts)
         count, pending = self.images.num_rows, entries.num_rows
         self._clock = {
             name: _numbers(entries, name, codes[:pending], count) for name in CLOCK.names

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE
 from truecopy.transfer.continuous.entries import IMAGE, Numbers, in_order, lines_of, plain
-from truecopy.transfer.effect import fold, identities
+from truecopy.transfer.effect import Layouts, fold, identities
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Emptied:
     position: str
 
 
-def newest(both: pa.Table, codes: Numbers) -> pa.Table:
+def newest(both: pa.Table, codes: Numbers, layouts: Layouts) -> pa.Table:
     """What the last change of each row says; one that leaves values out, upon those before it."""
     order = in_order(both)
     last = np.zeros(codes.max(initial=-1) + 1, np.int64)
@@ -35,7 +35,7 @@ def newest(both: pa.Table, codes: Numbers) -> pa.Table:
     if not len(partial):
         return images.combine_chunks()
     history = order[np.isin(codes[order], partial)]
-    folded = fold(told.take(pa.array(history)).to_pylist(), codes[history].tolist())
+    folded = fold(told.take(pa.array(history)).to_pylist(), codes[history].tolist(), layouts)
     whole = pa.Table.from_pylist([folded[code] for code in partial.tolist()], schema=IMAGE)
     others = np.setdiff1d(np.arange(len(last)), partial)
     images = pa.concat_tables([images.take(pa.array(others)), whole])

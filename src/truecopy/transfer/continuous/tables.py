@@ -192,7 +192,7 @@ class Tables:
             except (UsageError, Denied) as error:
                 self.stop(name, str(error))
             else:
-                if not may_be_sliced(onto, way.key):
+                if not may_be_sliced(way, table, onto, way.key):
                     self.unsliced.add(name)
 
     def _onto(self, way: TableMapping, session: Session) -> Table:

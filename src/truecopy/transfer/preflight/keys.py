@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from truecopy.engines.advice import SPACES
 from truecopy.engines.protocols import ReadsAtPosition, Statement
 from truecopy.engines.sql import table_sql
 from truecopy.mapping.plan import SAFE_HASH, Copied, Masked
@@ -92,10 +93,14 @@ def _collation(
     here, there = ours.get(source, frozenset()), theirs.get(target, frozenset())
     if there - here:
         words = _either(there - here)
-        yield warning(
+        # Rows are found by their key: one that comes would take the place of another, and nobody would be told.
+        is_key = target.lower() in {name.lower() for name in pair.mapping.key}
+        is_lost = is_key and there - here != {SPACES}
+        tells = error if is_lost else warning
+        yield tells(
             Subject.COLLATIONS,
             f"{target} is unique on the target whatever its {words}, and on the source it is not: of two rows that"
-            " differ in nothing else the second is refused",
+            f" differ in nothing else the second {'takes the place of the first' if is_lost else 'is refused'}",
             f"give {pair.onto}.{target} a binary collation",
             pair.name,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -219,6 +219,8 @@ def _shared(pairs: Iterable[Pair]) -> Iterator[Finding]:
         takers.setdefault(pair.onto, []).append(pair)
     for onto, taking in takers.items():
         if all(pair.mapping.merged for pair in taking):
+            if len(taking) > 1 and taking[0].mapping.shares_rows:
+                yield _one_row(onto, taking)
             continue
         for pair in taking[1:]:
             yield error(
@@ -227,6 +229,17 @@ def _shared(pairs: Iterable[Pair]) -> Iterator[Finding]:
                 "give one of them another name with routes, or write merge: true on both",
                 pair.name,
             )
+
+
+def _one_row(onto: TableName, taking: Sequence[Pair]) -> Finding:
+    names = ", ".join(pair.name for pair in taking)
+    return warning(
+        Subject.TABLES,
+        f"rows of {names} with the same key are one row of {onto}: one that is inserted into one of them, and only in a"
+        " later transaction deleted from another, is gone there",
+        "write source-column, where a key may be in two of them at a time",
+        taking[0].name,
+    )
 
 
 def _disagreeing(rules: MappingRules, pairs: Iterable[Pair]) -> Iterator[Finding]:
