@@ -227,10 +227,10 @@ class MySQL(SharedSession):
         return not int(logs) or str(form).upper() != "STATEMENT"
 
     def commit(self) -> None:
-        self._connection.commit()
+        self.execute(Statement("COMMIT"))
 
     def rollback(self) -> None:
-        self._connection.rollback()
+        self.execute(Statement("ROLLBACK"))
 
     def load(self, relation: Relation, rows: pa.Table, annotation: str | None = None) -> int:
         loading.require_fit(relation, rows)
@@ -358,11 +358,12 @@ class MySQL(SharedSession):
 
     def _warnings(self) -> list[mysql_load.ServerWarning]:
         with self._connection.cursor() as cursor:
-            cursor.execute("SHOW WARNINGS")
-            return [
-                mysql_load.ServerWarning(level, int(code), m)
-                for level, code, m in cursor.fetchall()
-            ]
+            try:
+                cursor.execute("SHOW WARNINGS")
+                rows = cursor.fetchall()
+            except (pymysql.MySQLError, OSError) as error:
+                raise explain_error(error, self.endpoint) from None
+        return [mysql_load.ServerWarning(level, int(code), m) for level, code, m in rows]
 
     # Introspection
 
@@ -485,6 +486,8 @@ class MySQL(SharedSession):
 
 
 _DENIED = {1044, 1142, 1143, 1227}
+_LOST = {0, 2006, 2013}
+"""0 is the driver's own: it knows already that the connection is closed."""
 _MESSAGES = {
     1045: "{user} was refused by {endpoint}: check the user and the password",
     1049: "there is no database {database} on {endpoint}",
@@ -510,7 +513,7 @@ def explain_error(error: Exception, endpoint: Endpoint) -> TruecopyError:
         return CannotFinish(
             f"cannot connect to {endpoint}: {message}; is the server running, host and port right?"
         )
-    if code in (2006, 2013):
+    if code in _LOST:
         return CannotFinish(
             f"lost the connection to {endpoint}; run the same command again to go on"
         )

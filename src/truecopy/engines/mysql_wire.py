@@ -85,8 +85,9 @@ def send_file(connection: Any, statement: str, data: Iterable[memoryview]) -> An
                 connection.write_packet(bytes(part[at : at + _PACKET]))
     finally:
         # The empty packet ends the file also where it could not be made; the caller rolls back.
-        connection.write_packet(b"")
-        answer = connection._read_packet()
+        if connection.open:
+            connection.write_packet(b"")
+            answer = connection._read_packet()
     return OKPacketWrapper(answer)
 
 

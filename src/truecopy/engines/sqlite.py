@@ -109,13 +109,19 @@ class SQLite(RelationalSession):
         self.execute(Statement("COMMIT"))
 
     def rollback(self) -> None:
-        self._connection.rollback()
-        if self._writer is not None:
-            self._writer.rollback()
+        try:
+            self._connection.rollback()
+            if self._writer is not None:
+                self._writer.rollback()
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
 
     def open_view(self) -> None:
         # The connection that reads: beside it another one writes on.
-        self._connection.execute("BEGIN")
+        try:
+            self._connection.execute("BEGIN")
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
 
     def load(
         self,
