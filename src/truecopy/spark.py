@@ -223,7 +223,8 @@ def _find_java() -> str:
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not program or not Path(program).exists():
         raise UsageError(f"Spark needs Java {OLDEST_JAVA} or newer and none was found: {remedy}")
-    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    asked = [program, "-version"]
+    said = subprocess.run(asked, capture_output=True, errors="replace", check=False).stderr
     match = re.search(r'version "(\d+)', said)
     if not match or int(match[1]) < OLDEST_JAVA:
         found = match[1] if match else "unknown"

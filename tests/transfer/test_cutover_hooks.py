@@ -10,7 +10,7 @@ import pytest
 from truecopy.model.errors import CannotFinish
 from truecopy.model.secret import Secret
 from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, Callback, Commands, How
-from truecopy.transfer.cutover.writers import HOLD, Hooks
+from truecopy.transfer.cutover.writers import HOLD, RELEASE, SWITCH, Hooks
 
 NOBODY = Callback(Secret("http://127.0.0.1:9/"), attempts=1, seconds=1.0)
 
@@ -33,3 +33,27 @@ def test_the_lock_says_who_holds_writers_off(tmp_path: Path) -> None:
     assert heard.exists()
     with pytest.raises(CannotFinish, match=r"cutover\.callback did not do hold"):
         Hooks(how, "cut", "forth").order(CALLBACK, HOLD, 5.0)
+
+
+@pytest.mark.parametrize("step", [HOLD, RELEASE, SWITCH])
+def test_what_a_command_says_may_be_in_any_encoding(step: str) -> None:
+    """A step is done, or it is not: an error that nobody expects here would leave writers locked out."""
+    said = r"printf 'gesperrt f\374r alle'"
+    ordered(step, f"{said}; {said} >&2")
+    with pytest.raises(CannotFinish, match=f"{step} ended with 3: gesperrt f\ufffdr alle"):
+        ordered(step, f"{said} >&2; exit 3")
+
+
+def test_a_command_that_cannot_be_started_is_one_that_failed() -> None:
+    with pytest.raises(
+        CannotFinish, match=r"cutover\.commands\.release cannot be started: Argument"
+    ):
+        ordered(RELEASE, f": {'x' * 3_000_000}")
+
+
+def ordered(step: str, command: str) -> None:
+    hooks = Hooks(How(commands=Commands(**{step: command})), "cut", "forth")
+    if step == SWITCH:
+        hooks.switch(5.0)
+    else:
+        hooks.order(COMMAND, step, 5.0)

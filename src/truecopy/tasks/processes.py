@@ -101,6 +101,6 @@ def _began(pid: int) -> str | None:
 def _began_elsewhere(pid: int) -> str | None:
     """The same where there is no /proc."""
     found = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, errors="replace", check=False
     )
     return found.stdout.strip()[:40] or None

@@ -78,15 +78,21 @@ class Hooks:
             "TRUECOPY_STEP": step,
             "TRUECOPY_DIRECTION": self.direction,
         }
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            env=os.environ | told,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # a Ctrl-C that is refused here must not end it, either
-        )
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                env=os.environ | told,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",  # whatever it says, it has done its work or not
+                start_new_session=True,  # a Ctrl-C that is refused here must not end it, either
+            )
+        except OSError as error:
+            raise CannotFinish(
+                f"cutover.commands.{step} cannot be started: {error.strerror}"
+            ) from None
         try:
             out, err = process.communicate(timeout=max(seconds, 1.0))
         except BaseException as error:
