@@ -167,6 +167,107 @@ def test_a_table_is_swapped_for_one_with_the_same_rows(ends: Ends) -> None:
     assert len(ends.rows("id, name, n, note")) == 5
 
 
+TAKEN = (
+    BEFORE,
+    "CREATE TABLE items_new LIKE items",
+    "INSERT INTO items_new SELECT * FROM items",
+    "DROP TABLE items",
+    "RENAME TABLE items_new TO items",
+    "INSERT INTO items VALUES (4, 'after', 4)",
+)
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(("tables", "exclude"), [(("items",), ()), ((), ("items_new",))])
+def test_a_table_takes_the_name_of_one_that_was_dropped(
+    ends: Ends, tables: tuple[str, ...], exclude: tuple[str, ...]
+) -> None:
+    """Its rows were logged under another name, if at all: it is not the old table, emptied."""
+    carried = replace(ends, tables=tables, exclude=exclude)
+    message = carried.pauses(*TAKEN)
+    assert "items was dropped" in message
+    assert "another table has its name now" in message
+    assert has_arrived(ends) == [1, 2, 3]
+    carried.follow(message)
+    carried.run("UPDATE items SET name = 'changed' WHERE id = 1")
+    assert len(ends.rows("id, name, n")) == 4
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+def test_a_table_that_took_a_name_is_carried_by_a_task_of_its_own(ends: Ends) -> None:
+    carried = replace(ends, exclude=("items_new",))
+    carried.pauses(*TAKEN)
+    replace(carried, exclude=("items*",)).run("INSERT INTO others VALUES (1)")
+    ends.target.execute("DROP TABLE items")
+    replace(ends, tables=("items",), task="anew").run()
+    assert len(ends.rows("id, name, n")) == 4
+    assert len(ends.rows("id", "others")) == 1
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "create",
+    [
+        "(id INT PRIMARY KEY, name VARCHAR(20), n SMALLINT)",
+        "LIKE items_old",
+        "(PRIMARY KEY (id)) SELECT * FROM items_old WHERE id > 1",
+    ],
+)
+def test_a_table_that_is_dropped_and_made_again_is_emptied(ends: Ends, create: str) -> None:
+    """Every row that it has since then is in the log under its name."""
+    replace(ends, tables=("items",)).run(
+        BEFORE,
+        "CREATE TABLE items_old LIKE items",
+        "INSERT INTO items_old SELECT * FROM items",
+        "DROP TABLE items",
+        f"CREATE TABLE items {create}",
+        "INSERT INTO items VALUES (4, 'after', 4)",
+    )
+    assert has_arrived(ends) == ([2, 3, 4] if "SELECT" in create else [4])
+    ends.rows("id, name, n")
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+def test_tables_that_are_dropped_together_are_judged_each(ends: Ends) -> None:
+    carried = replace(ends, exclude=("items_new",))
+    message = carried.pauses(
+        "INSERT INTO others VALUES (1)",
+        *TAKEN[:3],
+        "DROP TABLE items, others",
+        *TAKEN[4:],
+        "CREATE TABLE others (id INT PRIMARY KEY)",
+        "INSERT INTO others VALUES (2)",
+    )
+    carried.follow(message)
+    carried.run()
+    assert len(ends.rows("id, name, n")) == 4
+    assert ends.rows("id", "others") == [(2,)]
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+def test_a_table_takes_a_name_that_became_free_unseen(ends: Ends) -> None:
+    """What is not understood of the log must not let another table's changes in."""
+    carried = replace(ends, tables=("items",))
+    first = "ALTER TABLE items RENAME TO _items_old, ADD COLUMN more INT"
+    second = "RENAME TABLE _items_new TO items"
+    message = carried.pauses(*swapped("LIKE items", first, second))
+    assert has_arrived(ends) == [1, 2, 3]
+    carried.follow(message)
+    carried.run()
+    assert len(ends.rows("id, name, n, note")) == 4
+
+
+@pytest.mark.parametrize("ends", ["mariadb"], indirect=True)
+def test_a_table_is_swapped_by_two_statements(ends: Ends) -> None:
+    """One answer is enough for both."""
+    carried = replace(ends, tables=("items",))
+    first, second = "RENAME TABLE items TO _items_old", "RENAME TABLE _items_new TO items"
+    message = carried.pauses(*swapped("LIKE items", first, second))
+    carried.follow(message)
+    carried.run()
+    assert len(ends.rows("id, name, n, note")) == 4
+
+
 @pytest.mark.parametrize("ends", ["postgresql"], indirect=True)
 def test_a_swapped_table_whose_changes_are_not_in_the_log(ends: Ends) -> None:
     """A publication lists tables, not names: what happens to the new one is not logged for us at first."""

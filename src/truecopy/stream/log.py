@@ -167,6 +167,8 @@ class LoggedStatement:
     Attributes:
         tables: Their names, as the stream has them; `SCHEMA.*` for all of a schema.
         annotation: The comment that it begins with.
+        made: Those that it makes.
+        renamed: Those that have another name after it, and which.
     """
 
     txn: str
@@ -174,6 +176,8 @@ class LoggedStatement:
     tables: tuple[str, ...]
     text: str
     annotation: str | None
+    made: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.table import Table, TableName
+from truecopy.stream.log import Wanted, open_log
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.narrowing import narrowed
@@ -34,13 +35,16 @@ from truecopy.transfer.redefinition import (
     Renamed,
     Verdict,
     defined_by,
+    has_table,
     judge,
     known_definition,
     refuse_replaced,
+    require_accepted,
     require_key,
     require_types,
 )
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.succession import Successor, find_successor
 from truecopy.transfer.widening import lost_columns, refuse_lost, widen
 
 LOOK_SECONDS = 5.0
@@ -81,9 +85,19 @@ class CarriedTables:
         is_known = table in self.sources or table in self.plans
         return is_known and self._settings.wants(parse_name(table))
 
-    def judged(self, table: str, renamed: TableName | None, at: str) -> Verdict:
-        """What becomes of a table that was dropped or renamed; a pause is in front of it."""
+    def judged(
+        self, table: str, renamed: TableName | None, at: str, *, is_taken: bool = False
+    ) -> Verdict:
+        """What becomes of a table that was dropped or renamed; a pause is in front of it.
+
+        Args:
+            table: Its name until then.
+            renamed: Its name from then on; None where it was dropped.
+            at: Where in the log; empty where the log does not tell, and it was found so.
+            is_taken: Another one got its name there as well.
+        """
         name = parse_name(table)
+        successor = Successor(at) if is_taken else self._successor(name, at)
         what = Redefinition(
             self._settings.task,
             name,
@@ -92,17 +106,51 @@ class CarriedTables:
             renamed,
             self._onto(renamed) if renamed and self._settings.wants(renamed) else None,
             table in self.plans and self.plans[table].mapping.merged,
+            successor,
         )
-        with pool.lease(self._source) as source, pool.lease(self._target) as target:
-            verdict = judge(what, source, target, self.sources.get(table))
+        with pool.lease(self._target) as target:
+            verdict = judge(what, target, self.sources.get(table))
             if verdict == GONE:
                 self._ledger(target).leave_source(table)
             elif isinstance(verdict, Renamed):
-                self._ledger(target).rename_source(table, str(verdict.name))
+                self._ledger(target).rename_source(table, str(verdict.name), self._known_by(at))
             self.sources = self._ledger(target).sources()
         if verdict == GONE or isinstance(verdict, Renamed):
             self.plans = {name: plan for name, plan in self.plans.items() if name != table}
         return verdict
+
+    def require_accepted(self, table: str, renamed: TableName, at: str) -> None:
+        """Pauses where a table that is not carried takes the name of one that is, unless that is said to be right.
+
+        How the name became free was judged before, where the log told of it. A source that knows its tables apart is
+        asked for that (`departed`).
+        """
+        with pool.lease(self._source) as source:
+            if isinstance(source, Identifies):
+                return
+        line, went = self.sources.get(str(renamed)), f"{table} was renamed to {renamed} at {at}"
+        require_accepted(self._settings.task, renamed, at, line, went)
+
+    def _successor(self, name: TableName, at: str) -> Successor | None:
+        """The table that the source has by a name that became free at a position; None where it has none."""
+        with pool.lease(self._source) as source:
+            if not has_table(source, name):
+                return None
+            is_told = at and not isinstance(source, Identifies)
+        request = self._settings.request
+        wanted = Wanted(request.name, request.tables, settings=request.settings)
+        found = None
+        if is_told:
+            with open_log(self._source, wanted) as log:
+                found = find_successor(log, str(name), at)
+        if found is None:
+            refuse_replaced(name)
+        return found
+
+    def _known_by(self, at: str) -> str | None:
+        """What a table is known by that got its name at a position; None for what it was known by before."""
+        with pool.lease(self._source) as source:
+            return None if isinstance(source, Identifies) else at
 
     def _onto(self, name: TableName) -> TableName:
         """The table of the target that takes the rows of a source table."""

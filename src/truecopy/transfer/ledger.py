@@ -61,8 +61,8 @@ class SourceLine:
     """What the ledger says of a source table.
 
     Attributes:
-        identity: By which the source knows it, whatever it is called; or the position at which another table has
-            got its name, where somebody says that this is the same to the task.
+        identity: By which the source knows it, whatever it is called; or the position at which a table has got its
+            name, where that is the same to the task: it was carried by another name, or somebody says so.
         schema_id: The definition that changes were last applied under, as the metastore knows it.
     """
 
@@ -291,9 +291,17 @@ class Ledger:
                 *(self._task, table, line.identity, line.schema_id),
             )
 
-    def rename_source(self, old: str, new: str) -> None:
-        """A source table has another name; what was copied of it stays copied."""
+    def rename_source(self, old: str, new: str, identity: str | None) -> None:
+        """A source table has another name; what was copied of it stays copied.
+
+        From now on it is known by `identity`; None where that stays as it was.
+        """
         with self._lines.transaction():
+            if identity is not None:
+                self._lines.execute(
+                    f"UPDATE {SOURCES} SET identity = ? WHERE task = ? AND source_table = ?",
+                    *(identity, self._task, old),
+                )
             for lines in (CHUNKS, SOURCES):
                 self._lines.execute(
                     f"UPDATE {lines} SET source_table = ? WHERE task = ? AND source_table = ?",

@@ -2,7 +2,8 @@
 
 A task pauses in front of a change that its target is not ready for, and goes on when the target is: nobody has
 to tell it so. What cannot be seen on the target, that a table with an old name holds the same rows as before,
-is said in the ledger.
+is said in the ledger: by the position at which the other table got the name. That is one answer for all statements
+of a swap, whether the name became free by a `DROP`, by a `RENAME`, or by the same `RENAME`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.table import Column, Table, TableName
 from truecopy.transfer.ledger import SOURCES, SourceLine
 from truecopy.transfer.preflight.fit import misfit
+from truecopy.transfer.succession import Successor
 
 
 class DefinitionChanged(CannotFinish):
@@ -37,7 +39,7 @@ class Renamed:
 GONE = "gone"
 """A table is gone on both sides."""
 EMPTIED = "emptied"
-"""A table went and came again, so that the log says all of it."""
+"""A table went and was made again, so that the log says all of it."""
 ACCEPTED = "accepted"
 """Another table has the name, and the ledger says that its rows are the same."""
 
@@ -54,6 +56,7 @@ class Redefinition:
         onto_renamed: Where rows of a table of the new name go; None where the task does not carry it.
         merged: Rows of other tables are in the same table of the target.
         at: Where in the log.
+        successor: The table that has the name on the source now; None where there is none.
     """
 
     task: str
@@ -63,25 +66,29 @@ class Redefinition:
     renamed: TableName | None = None
     onto_renamed: TableName | None = None
     merged: bool = False
+    successor: Successor | None = None
 
 
-def judge(what: Redefinition, source: Any, target: Any, line: SourceLine | None) -> Verdict:
-    """What becomes of a table that was dropped or renamed; pauses where the target is not ready for that."""
-    is_here = _has(source, what.table)
-    if what.renamed is None:
-        if is_here:
+def judge(what: Redefinition, target: Any, line: SourceLine | None) -> Verdict:
+    """What becomes of a table that was dropped or renamed; pauses where the target is not ready for that.
+
+    A table that was dropped is emptied only where the one that has its name now was made by it. One that was renamed
+    to it has rows that the log does not tell of by this name: the pause is at the `DROP`, where the target still
+    holds what the other table may be said to hold (`succession.find_successor`).
+    """
+    if what.successor is not None:
+        if what.renamed is None and what.successor.is_made:
             return EMPTIED
-        if not _has(target, what.onto):
+        require_accepted(what.task, what.table, what.successor.at, line, _went(what))
+        return ACCEPTED
+    if what.renamed is None:
+        if not has_table(target, what.onto):
             return GONE
         raise DefinitionChanged(
             f"{what.table} was dropped on the source{_at(what)}: {_drop(what, target)}"
         )
-    if is_here:
-        if line is not None and line.identity == what.at:
-            return ACCEPTED
-        raise DefinitionChanged(_replaced(what))
     moved = what.onto_renamed
-    if moved is not None and _has(target, moved) and not _has(target, what.onto):
+    if moved is not None and has_table(target, moved) and not has_table(target, what.onto):
         return Renamed(what.renamed)
     raise DefinitionChanged(
         f"{what.table} is called {what.renamed} on the source{_at(what, 'since ')}: {_rename(what, target)}"
@@ -96,7 +103,31 @@ def refuse_replaced(table: TableName) -> None:
     )
 
 
-def _has(session: Any, name: TableName) -> bool:
+def require_accepted(
+    task: str, table: TableName, at: str, line: SourceLine | None, went: str
+) -> None:
+    """Pauses where another table got a name, unless the ledger says that its rows are the same.
+
+    They came by another name, if at all: only a person knows.
+
+    Args:
+        task: Whose ledger.
+        table: The name.
+        at: Where in the log it got the name.
+        line: What the ledger says of the table that had the name.
+        went: What became of that, in words.
+    """
+    if line is not None and line.identity == at:
+        return
+    raise DefinitionChanged(
+        f"{went}, and another table has its name now: if that holds the same rows (an online schema change), run UPDATE"
+        f" {SOURCES} SET identity = '{at}' WHERE task = '{task}' AND source_table = '{table}' on the target, and run"
+        " the task again; if not, exclude it, and carry it by a task of its own"
+    )
+
+
+def has_table(session: Any, name: TableName) -> bool:
+    """Whether a database has a table now."""
     return name in session.tables() if name.schema else session.find(name.table) is not None
 
 
@@ -118,14 +149,9 @@ def _rename(what: Redefinition, target: Any) -> str:
     return f"run {rename_table_sql(target.dialect, what.onto, onto)} on the target, and run the task again"
 
 
-def _replaced(what: Redefinition) -> str:
-    """The rows of the new table came by another name, if at all: only a person knows whether they are the same."""
-    return (
-        f"{what.table} was renamed to {what.renamed}{_at(what)}, and another table has its name now: if that holds the"
-        f" same rows (an online schema change), run UPDATE {SOURCES} SET identity = '{what.at}' WHERE task ="
-        f" '{what.task}' AND source_table = '{what.table}' on the target, and run the task again; if not, exclude"
-        " it, and carry it by a task of its own"
-    )
+def _went(what: Redefinition) -> str:
+    became = "dropped" if what.renamed is None else f"renamed to {what.renamed}"
+    return f"{what.table} was {became}{_at(what)}"
 
 
 # Columns and keys

@@ -16,7 +16,7 @@ from truecopy.engines.lines import transaction
 from truecopy.engines.protocols import LogsInPart
 from truecopy.mapping.changes import map_changes
 from truecopy.mapping.routes import parse_name
-from truecopy.model.change import CHANGE_SCHEMA, DROP, INSERT, REDEFINITIONS, TRUNCATE
+from truecopy.model.change import CHANGE_SCHEMA, DROP, INSERT, REDEFINITIONS, RENAME, TRUNCATE
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
@@ -161,20 +161,24 @@ class Replication:
                 emptied = self._redefined(changes) if is_apart else set()
                 facts = self._carried(changes.facts)
                 if any(fact.kind == TRUNCATE or fact.table in emptied for fact in facts):
-                    self._apply_truncating(changes, facts)
+                    self._apply_truncating(changes, facts, emptied)
                 elif facts:
                     self._apply(changes, facts)
 
     def _redefined(self, changes: Packed) -> set[str]:
         """Judges what happened to tables as a whole in one transaction; gives those that are empty after it."""
         found = changes.rows().where(f"kind IN {REDEFINITIONS}").orderBy("seq")
+        rows = found.select("table", "kind", "after", "position").collect()
+        taken = {row["after"][0] for row in rows if row["kind"] == RENAME}
         emptied = set()
-        for row in found.select("table", "kind", "after", "position").collect():
-            if not self.tables.has(row["table"]):
-                continue
+        for row in rows:
+            table, at = row["table"], row["position"]
             renamed = None if row["kind"] == DROP else parse_name(row["after"][0])
-            if self.tables.judged(row["table"], renamed, row["position"]) == EMPTIED:
-                emptied.add(row["table"])
+            if self.tables.has(table):
+                verdict = self.tables.judged(table, renamed, at, is_taken=table in taken)
+                emptied |= {table} if verdict == EMPTIED else set()
+            elif renamed is not None and self.tables.has(str(renamed)):
+                self.tables.require_accepted(table, renamed, at)
         return emptied
 
     def _apply(self, changes: Packed, facts: Sequence[Fact]) -> None:
@@ -196,15 +200,18 @@ class Replication:
             self._progress[part] = work.ends[shard_of(part)]
         self._reached |= work.ends
 
-    def _apply_truncating(self, changes: Packed, facts: Sequence[Fact]) -> None:
+    def _apply_truncating(
+        self, changes: Packed, facts: Sequence[Fact], made_again: set[str]
+    ) -> None:
         """One transaction of the source that empties tables: one transaction of the target for all parts.
 
-        Rows of an emptied table are in many parts, so that no part alone could do it.
+        Rows of an emptied table are in many parts, so that no part alone could do it. Of tables that were dropped,
+        those are empty that were made again.
         """
         effects = self._effects(changes, facts)
         emptied = {
             table: seq
-            for table, seq in _emptied(changes.rows()).items()
+            for table, seq in _emptied(changes.rows(), made_again).items()
             if table in self.tables.plans
         }
         for table in emptied:
@@ -386,12 +393,15 @@ def _pieces(batch: DataFrame, cuts: Sequence[tuple[str, int]]) -> Sequence[tuple
     return found
 
 
-def _emptied(batch: DataFrame) -> dict[str, int]:
+def _emptied(batch: DataFrame, made_again: set[str]) -> dict[str, int]:
     """The tables that were emptied, and the number of the change that did it last."""
     from pyspark.sql import functions as F
 
     found = (
-        batch.where(F.col("kind").isin(TRUNCATE, DROP))
+        batch.where(
+            (F.col("kind") == TRUNCATE)
+            | ((F.col("kind") == DROP) & F.col("table").isin(list(made_again)))
+        )
         .groupBy("table")
         .agg(F.max("seq").alias("seq"))
     )

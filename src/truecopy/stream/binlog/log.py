@@ -151,7 +151,10 @@ class BinlogLog:
     @contextmanager
     def _walk(self, start: Mark) -> Iterator[Walk]:
         place = Place.parse(start.place)
-        with dump(self._endpoint, self._server_ids, place=place, blocking=False) as pieces:
+        position = parse_position(start.position) if place is None else None
+        with dump(
+            self._endpoint, self._server_ids, place=place, position=position, blocking=False
+        ) as pieces:
             yield Walk(pieces, self._endpoint, start.position, self._server.name)
 
     def advance(self, start: Mark, max_bytes: int, wait: float) -> Mark:
@@ -201,13 +204,15 @@ class BinlogLog:
                 if what == walk.STATEMENT:
                     found = parse_statement(detail.text, detail.database)
                     if found.tables:
-                        names = tuple(f"{database}.{table}" for database, table in found.tables)
+                        names = tuple(map(".".join, found.tables))
                         yield LoggedStatement(
                             walked.txn,
                             walked.position,
                             names,
                             detail.text,
                             first_comment(detail.text),
+                            names if found.kind == "create" else (),
+                            {".".join(old): ".".join(new) for old, new in found.moves.items()},
                         )
                 elif what == walk.END and has_reached(Mark(walked.position), end):
                     return

@@ -282,9 +282,10 @@ class _Reading:
             self._refuse_moved_rows(statement, query)
         elif statement.renamed and self._tells_redefinitions:
             for old, new in statement.moves.items():
-                for name in self._tables_named(*old):
+                # A table that is not wanted may take the name of one that is.
+                if self._tables_named(*old) or self._tables_named(*new):
                     self._rows.after.append(".".join(new))
-                    self._redefine(RENAME, name, after_width=1)
+                    self._redefine(RENAME, ".".join(old), after_width=1)
         elif statement.empties:
             kind = DROP if statement.kind == "drop" and self._tells_redefinitions else TRUNCATE
             for database, table in statement.tables:
