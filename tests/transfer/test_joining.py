@@ -129,8 +129,8 @@ def unclaimed(backup: dict[str, list[Any]]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         claim = Ledger.claim
 
-        def claimed(ledger: Ledger, origin: Any) -> TaskLine:
-            line = claim(ledger, origin)
+        def claimed(ledger: Ledger, *given: Any) -> TaskLine:
+            line = claim(ledger, *given)
             (kept,) = backup["truecopy_task"]
             backup["truecopy_task"] = [(*kept[:-1], line.epoch)]
             backup["truecopy_progress"] = [

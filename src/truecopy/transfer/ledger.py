@@ -98,10 +98,17 @@ class Ledger:
     def create(self) -> None:
         self._lines.create(_CREATE)
 
-    def claim(self, origin: Mapping[str, Any]) -> TaskLine:
-        """Takes the task over from whoever had it: with a new epoch, the writes of others find no line."""
+    def claim(
+        self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine] | None = None
+    ) -> TaskLine:
+        """Takes the task over from whoever had it: with a new epoch, the writes of others find no line.
+
+        Args:
+            origin: Where changes begin of a task that has no line yet.
+            sources: The tables of such a task, whose changes are held from there on.
+        """
         if self.find() is None:
-            return self._begin(origin)
+            return self._begin(origin, sources or {})
         with self._lines.transaction():
             self._lines.execute(f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task)
             self._lines.execute(
@@ -112,13 +119,16 @@ class Ledger:
         assert line is not None
         return line
 
-    def _begin(self, origin: Mapping[str, Any]) -> TaskLine:
+    def _begin(self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine]) -> TaskLine:
         try:
             with self._lines.transaction():
                 self._lines.execute(
                     f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
                     *(self._task, SNAPSHOT, json.dumps(origin), 1),
                 )
+                self._lines.execute(f"DELETE FROM {SOURCES} WHERE task = ?", self._task)
+                for table, line in sources.items():
+                    self._say_source(table, line)
         except TruecopyError:
             if self.find() is None:
                 raise
@@ -286,10 +296,13 @@ class Ledger:
             self._lines.execute(
                 f"DELETE FROM {SOURCES} WHERE task = ? AND source_table = ?", self._task, table
             )
-            self._lines.execute(
-                f"INSERT INTO {SOURCES} (task, source_table, identity, schema_id) VALUES (?, ?, ?, ?)",
-                *(self._task, table, line.identity, line.schema_id),
-            )
+            self._say_source(table, line)
+
+    def _say_source(self, table: str, line: SourceLine) -> None:
+        self._lines.execute(
+            f"INSERT INTO {SOURCES} (task, source_table, identity, schema_id) VALUES (?, ?, ?, ?)",
+            *(self._task, table, line.identity, line.schema_id),
+        )
 
     def rename_source(self, old: str, new: str, identity: str | None) -> None:
         """A source table has another name; what was copied of it stays copied.

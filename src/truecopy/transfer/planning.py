@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -40,7 +40,7 @@ from truecopy.transfer.plan import (
 )
 from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
 from truecopy.transfer.proof.shapes import altering
-from truecopy.transfer.redefinition import as_of, defined_by, known_definition
+from truecopy.transfer.redefinition import as_of, defined_by, known_definition, refuse_replaced
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.ties import are_wanted, find_ties, require_possible
 from truecopy.transfer.widening import widen
@@ -58,6 +58,7 @@ class Planning:
     Attributes:
         rules: What becomes of rows, completed by what the source's tables tell.
         departed: Tables that were copied, and that the source has no more.
+        beginning: What the ledger shall say of the source's tables; empty where the task had begun already.
     """
 
     def __init__(self, settings: Settings, said: Callable[[str], None]) -> None:
@@ -67,6 +68,7 @@ class Planning:
         self._target = parse_endpoint(settings.target)
         self.rules: MappingRules = settings.rules
         self.departed: frozenset[str] = frozenset()
+        self.beginning: Mapping[str, SourceLine] = {}
 
     def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The way of each table, by its name on the source; missing tables are made, what cannot be is refused."""
@@ -76,14 +78,20 @@ class Planning:
         ledger = self._ledger(target)
         ledger.create()
         Control(cast(Any, target), self._settings.task).create()
-        line = ledger.find()
-        if line is None or line.phase == SNAPSHOT:
-            plans = self._plan(source, target, self._chosen(source), self._target_table)
-            self._note_sources(source, ledger, list(plans))
+        line, tables = ledger.find(), self._chosen(source)
+        self.beginning = {}
+        if line is None:
+            plans = self._plan(source, target, tables, self._target_table)
+            self.beginning = self._source_lines(source, plans)
             return plans
-        tables = self._as_of_the_last_change(source, target, self._chosen(source))
-        plans = self._plan(source, target, tables, self._target_table)
         noted = ledger.sources()
+        if line.phase == SNAPSHOT:
+            self._refuse_joined(source, tables, noted)
+            plans = self._plan(source, target, tables, self._target_table)
+            self._note_sources(source, ledger, plans)
+            return plans
+        tables = self._as_of_the_last_change(source, target, tables)
+        plans = self._plan(source, target, tables, self._target_table)
         self._note_sources(source, ledger, [name for name in plans if name not in noted])
         return plans
 
@@ -98,15 +106,20 @@ class Planning:
         names = [name for name in source.tables() if self._settings.wants(name)]
         return {name: source.describe(name) for name in names}
 
-    def _note_sources(self, source: Introspects, ledger: Ledger, tables: Sequence[str]) -> None:
+    def _note_sources(self, source: Introspects, ledger: Ledger, tables: Iterable[str]) -> None:
+        for table, line in self._source_lines(source, tables).items():
+            ledger.note_source(table, line)
+
+    def _source_lines(self, source: Introspects, tables: Iterable[str]) -> dict[str, SourceLine]:
         """Which tables they are, and how they are defined: later changes are judged by that."""
-        definitions = Definitions()
-        identities = source.identities() if isinstance(source, Identifies) else {}
+        definitions, lines = Definitions(), {}
+        identities = _identities(source)
         for table in tables:
             name = parse_name(table)
             definition = defined_by(source.describe(name))
             definitions.remember([definition])
-            ledger.note_source(table, SourceLine(identities.get(name, ""), definition.schema_id))
+            lines[table] = SourceLine(identities.get(name, ""), definition.schema_id)
+        return lines
 
     def _as_of_the_last_change(
         self, source: Introspects, target: Session, present: Mapping[TableName, Table]
@@ -141,6 +154,21 @@ class Planning:
             raise UsageError(
                 f"{self._target} is a file of this machine, which the executors of a cluster cannot open"
             )
+
+    def _refuse_joined(
+        self, source: Introspects, tables: Iterable[TableName], begun: Mapping[str, SourceLine]
+    ) -> None:
+        """The log is held for the tables that the task began with: what happens to others may not be in there."""
+        identities = _identities(source)
+        for name in tables:
+            line = begun.get(str(name))
+            if line is None:
+                raise UsageError(
+                    f"{name} is none of the tables that {self._settings.task} began with, and its changes so far may"
+                    " not be in the log: exclude it, or carry it by a task of its own"
+                )
+            if identities.get(name, line.identity) != line.identity:
+                refuse_replaced(name)
 
     def _refuse_later(self, present: Mapping[TableName, Table], copied: set[str]) -> None:
         """Once the copy is done, the rows of another table would never be copied.
@@ -255,6 +283,10 @@ class Planning:
 
     def _ledger(self, target: Session) -> Ledger:
         return Ledger(cast(Any, target), self._settings.task)
+
+
+def _identities(source: Introspects) -> Mapping[TableName, str]:
+    return source.identities() if isinstance(source, Identifies) else {}
 
 
 def _home(source: Introspects, names: Sequence[TableName]) -> str | None:

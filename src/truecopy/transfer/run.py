@@ -36,7 +36,7 @@ from truecopy.transfer.copying import Copying
 from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes, tie_tables
 from truecopy.transfer.joining import begin_notes, require_joined
-from truecopy.transfer.ledger import REPLAY, REPLICATE, SNAPSHOT, Ledger, TaskLine
+from truecopy.transfer.ledger import REPLAY, REPLICATE, SNAPSHOT, Ledger, TaskLine, taken_over
 from truecopy.transfer.packing import apply_each
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.planning import Planning
@@ -215,11 +215,14 @@ class Transfer:
         return self._planning.planned(source, target)
 
     def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
-        ledger = self._ledger(target)
-        origin = self.beginning(plans) if ledger.find() is None else {}
+        ledger, sources = self._ledger(target), self._planning.beginning
+        is_new = ledger.find() is None
+        if is_new != bool(sources):  # begun, or deleted, since it was planned
+            raise taken_over(self._settings.task)
+        origin = self.beginning(plans) if is_new else {}
         require_no_cutover(self._target, self._settings.task)
         require_joined(target, self._settings.task)
-        claimed = ledger.claim(origin)
+        claimed = ledger.claim(origin, sources)
         begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
         return claimed

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.transfer.simulation.rules import Broken, Case
 from tests.transfer.simulation.target import EVENT, Target
-from truecopy.transfer.ledger import PROGRESS, TASKS, Ledger, Overtaken, TaskLine
+from truecopy.transfer.ledger import PROGRESS, TASKS, Ledger, Overtaken, SourceLine, TaskLine
 
 TASK = "simulated"
 
@@ -21,8 +21,10 @@ class Lines(Ledger):
         self._target = target
         self._broken = case.broken
 
-    def claim(self, origin: Mapping[str, Any]) -> TaskLine:
-        line = super().claim(origin)
+    def claim(
+        self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine] | None = None
+    ) -> TaskLine:
+        line = super().claim(origin, sources)
         if self._broken is not Broken.NO_EPOCH:
             return line
         for table in (TASKS, PROGRESS):
