@@ -10,10 +10,12 @@ import pytest
 from tests.servers import Database
 from tests.transfer.load import fill
 from tests.transfer.proving import Proving
-from truecopy.model.change import TRUNCATE
+from truecopy.metastore.definitions import Definitions
+from truecopy.model.change import DROP, TRUNCATE, UPDATE, Definition
 from truecopy.transfer.proof import inline
 from truecopy.transfer.proof.digest_pass import Passed, digest_pass
 from truecopy.transfer.proof.inline import InlineVerifier
+from truecopy.transfer.proof.store import UNCOUNTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +42,9 @@ def proving(spark: SparkSession, mariadb_db: Database, second_mariadb_db: Databa
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", [TRUNCATE, DROP])
 def test_a_table_that_is_emptied_during_a_pass_gets_one_of_its_own(
-    proving: Proving, monkeypatch: pytest.MonkeyPatch
+    proving: Proving, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     verifier = InlineVerifier(proving.scene(), proving.store())
     passes: list[Passed] = []
@@ -49,7 +52,9 @@ def test_a_table_that_is_emptied_during_a_pass_gets_one_of_its_own(
     def passing(*given: Any) -> Passed:
         passes.append(digest_pass(*given))
         if len(passes) == 1:
-            verifier.observe(EMPTIED, {})  # as the replication does, from its own thread
+            place = EMPTIED.schema.get_field_index("kind")
+            emptied = EMPTIED.set_column(place, "kind", [[kind]])
+            verifier.observe(emptied, {})  # as the replication does, from its own thread
         return passes[-1]
 
     monkeypatch.setattr(inline, "digest_pass", passing)
@@ -57,6 +62,40 @@ def test_a_table_that_is_emptied_during_a_pass_gets_one_of_its_own(
     for due in (1, 2, 2):
         verifier.work()
         assert len(passes) == due
+    verifier.close()
+
+
+@pytest.mark.long
+def test_changes_that_are_keyed_otherwise_are_verified_by_a_pass(proving: Proving) -> None:
+    """As under another primary key than the task was planned with: the log names no row that could be looked at."""
+    scene = proving.scene()
+    ((name, plan),) = scene.plans.items()
+    definition = Definition(name, plan.comparison.source_tables[0].columns, ("code",))
+    Definitions().remember([definition])
+    changed = {"table": name, "schema_id": definition.schema_id, "kind": UPDATE, "key": ["c7"]}
+    verifier = InlineVerifier(scene, proving.store())
+    verifier.start(resumed=False)
+    proving.target.execute("UPDATE items SET price = price + 1 WHERE id = 7")
+    verifier.observe(pa.Table.from_pylist([changed], schema=EMPTIED.schema), {})
+    assert not verifier.work().found, "it is not applied yet"
+    verifier.applied()
+    assert verifier.work().waiting, (
+        "the pass has found it, and nothing tells that it is not on its way"
+    )
+    assert [one.key for one in verifier.finish().mismatches] == [("7",)]
+    verifier.close()
+
+
+@pytest.mark.long
+def test_what_the_target_verifier_cannot_keep_is_verified_by_a_pass(proving: Proving) -> None:
+    scene = proving.scene()
+    ((name, _),) = scene.plans.items()
+    verifier = InlineVerifier(scene, store := proving.store())
+    verifier.start(resumed=False)
+    proving.target.execute("UPDATE items SET price = price + 1 WHERE id = 7")
+    assert not verifier.work().waiting
+    store.write_note(f"{UNCOUNTED}{name}", "")
+    assert verifier.work().waiting == 1
     verifier.close()
 
 

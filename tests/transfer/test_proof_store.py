@@ -16,7 +16,7 @@ from truecopy.model.table import Column
 from truecopy.model.types import Binary, Decimal, Integer, Text, Type, Uuid
 from truecopy.transfer.proof.keys import KeyForm, key_form, pack, packed_keys, unpack
 from truecopy.transfer.proof.shrinking import ShrinkRules, shrink
-from truecopy.transfer.proof.store import REACHED, ReverifyStore
+from truecopy.transfer.proof.store import REACHED, UNCOUNTED, ReverifyStore
 
 
 def store(folder: Path, identity: str = "") -> ReverifyStore:
@@ -169,7 +169,36 @@ def test_the_key_of_a_log_may_be_in_another_order() -> None:
     columns = tuple(Column(name, Integer(), "int") for name in ("x", "a", "b"))
     definition = Definition("t", columns, key=("b", "a"))
     form = key_form(("a", "b"), (Integer(), Integer()), definition)
+    assert form is not None
     assert unpack(packed_keys(pa.array([["2", "1"]]), form).to_pylist()) == [("1", "2")]
+
+
+def test_a_key_of_a_log_that_lacks_a_column_has_no_form() -> None:
+    columns = tuple(Column(name, Integer(), "int") for name in ("a", "b"))
+    assert key_form(("a",), (Integer(),), Definition("t", columns, key=("b",))) is None
+
+
+def test_keys_of_tables_that_left_or_have_another_key_are_forgotten(tmp_path: Path) -> None:
+    forms = {"stays": "id", "gone": "id", "rekeyed": "id"}
+    with store(tmp_path) as kept:
+        kept.keep_only(forms)
+        for table in forms:
+            kept.add_keys(table, [("1",)])
+        kept.keep_only(forms)
+        assert len(kept) == 3
+    with store(tmp_path) as kept:
+        kept.keep_only({"stays": "id", "rekeyed": "name"})
+        assert left(kept) == {("stays", "1"): 1}
+        kept.add_keys("rekeyed", [("a",)])
+        kept.keep_only({"stays": "id", "rekeyed": "name"})
+        assert len(kept) == 2
+
+
+def test_tables_whose_changes_could_not_be_counted_are_told_of_once(tmp_path: Path) -> None:
+    with store(tmp_path) as kept:
+        kept.add({}, {f"{UNCOUNTED}a.b": "", "another": ""})
+        assert kept.take_uncounted() == {"a.b"}
+        assert kept.take_uncounted() == set()
 
 
 class Rounds:

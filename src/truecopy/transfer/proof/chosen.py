@@ -10,6 +10,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.background import Background
 from truecopy.transfer.proof.inline import InlineVerifier, IterativeVerifier
+from truecopy.transfer.proof.mapped import is_looked_up, kept_by
 from truecopy.transfer.proof.observed import observed
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.store import open_store
@@ -26,11 +27,15 @@ def open_verifiers(
 ) -> list[Verifier]:
     """Those that hear of changes; a checksum is taken at the cutover alone.
 
-    The target verifier comes first, since the rows that it hears of go into the store that the other looks at.
+    The target verifier comes first, since the rows that it hears of go into the store that the other looks at. Keys of
+    tables that have left the task, or have got another key, leave the store: a run that goes on, and a cutover, begin
+    with a comparison of all rows of the tables that are left.
     """
     if not {INLINE, ITERATIVE, TARGET}.intersection(wanted):
         return []
     store = open_store(scene.task, target.identity)
+    looked_up = {name: plan for name, plan in scene.plans.items() if is_looked_up(plan)}
+    store.keep_only({name: kept_by(plan) for name, plan in looked_up.items()})
     found: list[Verifier] = [TargetVerifier(scene, store, target)] if TARGET in wanted else []
     kind = IterativeVerifier if ITERATIVE in wanted else InlineVerifier
     return [*found, kind(scene, store, rules)]

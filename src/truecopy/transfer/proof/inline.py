@@ -7,7 +7,8 @@ changes that were lost or rows that somebody else wrote.
 
 Iterative: the digest pass is the first comparison as well; the copy need not have compared anything.
 
-Rows that foreign keys of the target change (`transfer.ties`) have no key in any log. Tables of such rows are
+Rows that foreign keys of the target change (`transfer.ties`) have no key in any log, and rows that were changed under
+another primary key than the task was planned with have one that nobody can look them up by. Tables of such rows are
 compared by a digest pass of their own after changes that may have set it off, beside the replication, and
 whole at the cutover where there was one since.
 """
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from truecopy.engines import pool
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import DELETE, TRUNCATE, UPDATE
+from truecopy.model.change import DELETE, DROP, TRUNCATE, UPDATE
 from truecopy.transfer.ledger import Ledger
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.checksum import compare_whole
@@ -81,9 +82,10 @@ class InlineVerifier:
         self._pass_due = resumed
 
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
-        if pc.index(changes.column("kind"), TRUNCATE).as_py() >= 0:
+        emptied = pc.is_in(changes.column("kind"), pa.array((TRUNCATE, DROP)))
+        if pc.any(emptied).as_py():
             self._pass_due = True  # which rows went, no log says
-            changes = changes.filter(pc.not_equal(changes.column("kind"), TRUNCATE))
+            changes = changes.filter(pc.invert(emptied))
         if self._may_act(changes):
             self._acted = True
             self._reverification.acts += 1
@@ -92,7 +94,9 @@ class InlineVerifier:
             some = changes.filter(pc.equal(changes.column("schema_id"), schema_id))
             table = some.column("table")[0].as_py()
             form = self._form(table, schema_id)
-            if form is not None:
+            if form is None:
+                self._hear_uncounted(table)
+            else:
                 packed = packed_keys(some.column("key"), form)
                 known = keys.get(table)
                 keys[table] = packed if known is None else pa.concat_arrays([known, packed])
@@ -118,6 +122,7 @@ class InlineVerifier:
 
     def finish(self) -> Outcome:
         began = time.monotonic()
+        self._take_uncounted()
         looked = self._reverification.finish()
         others = [plan for plan in self._scene.plans.values() if not is_looked_up(plan)]
         if self._marked or self._acted:
@@ -155,6 +160,7 @@ class InlineVerifier:
 
     def _pass_if_due(self) -> None:
         with self._passing:
+            self._take_uncounted()
             # It is no longer due before it begins: what is heard of meanwhile, in another thread, is for the next one.
             if self._pass_due:
                 self._pass_due = self._marked = False
@@ -189,11 +195,34 @@ class InlineVerifier:
         )
 
     def _following(self) -> dict[str, TablePlan]:
-        """The tables whose rows foreign keys change."""
-        return {n: p for n, p in self._scene.plans.items() if p.tie is not None and p.tie.follows}
+        """The tables whose rows change without a key that could be counted."""
+        uncounted = self._reverification.uncounted
+        return {
+            name: plan
+            for name, plan in self._scene.plans.items()
+            if (plan.tie is not None and plan.tie.follows) or name in uncounted
+        }
+
+    def _hear_uncounted(self, table: str) -> None:
+        """Rows of a table change, and the log does not tell them by the key that they are looked at by."""
+        plan = self._scene.plans.get(table)
+        if plan is not None and is_looked_up(plan):
+            self._reverification.uncounted.add(table)
+            self._reverification.acts += 1
+            self._acted = True
+
+    def _take_uncounted(self) -> None:
+        """What the target verifier could not count."""
+        if found := self._store.take_uncounted():
+            self._reverification.uncounted |= found
+            self._marked = True
 
     def _form(self, table: str, schema_id: str) -> KeyForm | None:
-        """How keys of a definition are kept; None for tables that are not the task's, or compared whole."""
+        """How keys of a definition are kept.
+
+        None for tables that are not the task's, or compared whole, and where the definition has another key than the
+        comparison.
+        """
         if schema_id not in self._forms:
             plan = self._scene.plans.get(table)
             kept = plan is not None and schema_id and is_looked_up(plan)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.model.change import Definition
-from truecopy.model.errors import UsageError
 from truecopy.model.relation import Key
 from truecopy.model.text import canonical_text, readable_text
 from truecopy.model.types import Binary, Bits, Type
@@ -41,8 +40,11 @@ class KeyForm:
     agreed: tuple[Type, ...]
 
 
-def key_form(key: Sequence[str], types: tuple[Type, ...], definition: Definition) -> KeyForm:
+def key_form(key: Sequence[str], types: tuple[Type, ...], definition: Definition) -> KeyForm | None:
     """Matches the key that changes are logged by with that of a comparison.
+
+    None where the log's key does not have all of it: such changes do not say which rows to look at, as those that were
+    made under another primary key.
 
     Args:
         key: Names of the comparison's key, as the logged table has them.
@@ -50,12 +52,8 @@ def key_form(key: Sequence[str], types: tuple[Type, ...], definition: Definition
         definition: What the changes were logged under.
     """
     names = [name.lower() for name in definition.key]
-    for name in key:
-        if name.lower() not in names:
-            raise UsageError(
-                f"changes of {definition.table} are keyed by {', '.join(definition.key) or 'nothing'}, and its rows"
-                f" are compared by {name}: give both the same key"
-            )
+    if not {name.lower() for name in key} <= set(names):
+        return None
     places = tuple(names.index(name.lower()) for name in key)
     own = tuple(definition.columns[definition.key_places[place]].type for place in places)
     return KeyForm(places, own, types)

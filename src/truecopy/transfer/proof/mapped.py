@@ -79,6 +79,12 @@ def source_key(plan: TablePlan) -> tuple[str, ...]:
     return names if whole and not plan.mapping.merged else ()
 
 
+def kept_by(plan: TablePlan) -> str:
+    """What the keys of its rows are: the columns, and the types in which both sides name them."""
+    columns = zip(source_key(plan), plan.source.key_types, strict=True)
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
 def compare_mapped(scene: Scene, plans: Sequence[TablePlan], shown: int) -> Whole:
     """Compares mapped tables while nobody writes; those that merge into one target, together."""
     groups: dict[object, list[TablePlan]] = {}

@@ -5,8 +5,8 @@ since passed the position at which the source then stood; the target, read after
 no change of the row was counted meanwhile. Changes are counted before they are applied, so the target
 cannot show a newer row without a count. In every other case the row stays in the store.
 
-Rows that foreign keys change are counted by nobody. For these, no change that might have set it off may have been
-heard of meanwhile, either.
+Rows that foreign keys change are counted by nobody, nor those of changes that are keyed otherwise than the rows are
+looked at. For these, no change that might have set it off may have been heard of meanwhile, either.
 
 The log may have a commit that the source does not show yet, and the target rightly holds it: so rows are
 looked at only once the source shows every change that was counted.
@@ -48,13 +48,15 @@ class Reverification:
     """The store of a task and both sides of it.
 
     Attributes:
-        acts: How many batches were heard of by which foreign keys may act.
+        acts: How many batches were heard of by which foreign keys may act, or whose keys could not be counted.
+        uncounted: The tables whose keys could not be counted, at least once.
     """
 
     def __init__(self, scene: Scene, store: ReverifyStore) -> None:
         self._scene = scene
         self._store = store
         self.acts = 0
+        self.uncounted = set[str]()
 
     def work(self, limit: int = KEYS_PER_LOOK, before: int | None = None) -> Looked:
         """Looks at some rows while both sides are written to."""
@@ -144,7 +146,9 @@ class Reverification:
         now = target_prints(plan, suspects, unpack(list(suspects)))
         wrong = [key for key in suspects if now[key] != seen.source[key]]
         self._store.subtract(taken, [key for key in suspects if now[key] == seen.source[key]])
-        may_have_followed = plan.tie is not None and plan.tie.follows and self.acts != acts
+        is_tied = plan.tie is not None and plan.tie.follows
+        is_uncounted = is_tied or plan.source_name in self.uncounted
+        may_have_followed = is_uncounted and self.acts != acts
         sure = set[str]() if may_have_followed else self._store.unchanged(taken, wrong)
         self._store.put_back(taken, [key for key in wrong if key not in sure])
         return self._name(plan, taken, [key for key in wrong if key in sure])

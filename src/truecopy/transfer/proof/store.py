@@ -39,6 +39,9 @@ CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
 """
 REACHED = "reached/"
 """Before the name of a shard: the note of how far its changes were counted."""
+UNCOUNTED = "uncounted/"
+"""Before the name of a table: the note that rows of it changed whose keys could not be counted."""
+_FORM = "form/"
 
 _CACHE_KILOBYTES = 16 << 10
 
@@ -131,6 +134,35 @@ class ReverifyStore:
         if keys:
             columns = [pa.array(column, pa.string()) for column in zip(*keys, strict=True)]
             self.add({table: pack(columns)})
+
+    def keep_only(self, forms: Mapping[str, str]) -> None:
+        """Forgets the keys of all tables but these, and of those whose keys were kept in another form.
+
+        Keys of a table that is not carried any more could never be looked at, and those of another primary key would
+        name no row on either side, and nothing equals nothing. Whoever calls this compares all rows of the tables
+        that stay, whenever it goes on after an earlier run.
+
+        Args:
+            forms: What the keys of each table are, in words of the caller.
+        """
+        with self._step() as connection:
+            held = connection.execute("SELECT DISTINCT source_table FROM pending").fetchall()
+            for (table,) in held:
+                if table not in forms or self.note(f"{_FORM}{table}") != forms[table]:
+                    connection.execute("DELETE FROM pending WHERE source_table = ?", (table,))
+            connection.execute("DELETE FROM note WHERE name LIKE ?", (f"{_FORM}%",))
+            for table, form in forms.items():
+                _write_note(connection, f"{_FORM}{table}", form)
+
+    def take_uncounted(self) -> set[str]:
+        """The tables that have a note of changes that could not be counted, once."""
+        with self._lock:
+            noted = self._connection.execute(
+                "SELECT name FROM note WHERE name LIKE ?", (f"{UNCOUNTED}%",)
+            ).fetchall()
+            if noted:
+                self.forget_notes(*(name for (name,) in noted))
+        return {name.removeprefix(UNCOUNTED) for (name,) in noted}
 
     def release(self) -> None:
         """Everything that was held is applied by now."""

@@ -33,7 +33,7 @@ from truecopy.transfer.proof.kept import Kept
 from truecopy.transfer.proof.keys import KeyForm, key_form, packed_keys
 from truecopy.transfer.proof.mapped import is_looked_up
 from truecopy.transfer.proof.shapes import ALTERING, SHAPES, Shapes
-from truecopy.transfer.proof.store import ReverifyStore, has_store, open_store
+from truecopy.transfer.proof.store import UNCOUNTED, ReverifyStore, has_store, open_store
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
 BYTES_PER_STEP = 64 << 20
@@ -79,7 +79,7 @@ class TargetVerifier:
         self._shapes = Shapes(store, endpoint, tables)
         self._handed_out = 0
         self._definitions = Definitions()
-        self._forms: dict[str, KeyForm] = {}
+        self._forms: dict[str, KeyForm | None] = {}
 
     @property
     def has_begun(self) -> bool:
@@ -195,6 +195,7 @@ class TargetVerifier:
         rogue = self._rogue_statements(log, start, end)
         count, changes = len(rogue), 0
         keys: dict[str, list[pa.Array]] = {}
+        uncounted: dict[str, str] = {}
         for part in log.split(start, end, 1):
             for batch in part.read():
                 changes += batch.num_rows
@@ -202,8 +203,12 @@ class TargetVerifier:
                 count += some.num_rows
                 rogue += self._named(some.slice(0, max(SHOWN - len(rogue), 0)))
                 for table, packed in self._keys(batch):
-                    keys.setdefault(table, []).append(packed)
+                    if packed is None:
+                        uncounted[f"{UNCOUNTED}{table}"] = ""
+                    else:
+                        keys.setdefault(table, []).append(packed)
         notes = {
+            **uncounted,
             _MARK: json.dumps(end.plain()),
             _CHANGES: str(int(self._store.note(_CHANGES) or 0) + changes),
         }
@@ -265,7 +270,8 @@ class TargetVerifier:
                 found.append(table)
         return found
 
-    def _keys(self, batch: pa.RecordBatch) -> list[tuple[str, pa.Array]]:
+    def _keys(self, batch: pa.RecordBatch) -> list[tuple[str, pa.Array | None]]:
+        """By the source's tables; None where the target's table had another key than rows are looked at by."""
         keyed = batch.filter(
             pc.greater(pc.fill_null(pc.list_value_length(batch.column("key")), 0), 0)
         )
@@ -278,7 +284,8 @@ class TargetVerifier:
                     definition = self._definitions.find(schema_id)
                     names = [column.name for column in plan.target.key]
                     self._forms[schema_id] = key_form(names, plan.target.key_types, definition)
-                packed = packed_keys(some.column("key"), self._forms[schema_id])
+                form = self._forms[schema_id]
+                packed = packed_keys(some.column("key"), form) if form is not None else None
                 found.append((plan.source_name, packed))
         return found
 

@@ -150,7 +150,8 @@ class Verifier(Protocol):
         """Hears of a batch of the source's changes before it is applied, in pieces, since it may be large.
 
         Args:
-            changes: Columns `table`, `schema_id`, `kind` and `key`; none in the last piece.
+            changes: Columns `table`, `schema_id`, `kind` and `key`; none in the last piece. Tables that were emptied or
+                dropped are among them, without a key.
             reached: In the last piece, the position after the batch, by shard.
         """
         ...
