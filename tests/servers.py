@@ -22,7 +22,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -131,6 +131,11 @@ class MySQLServer(Server):
     def drop_database(self, name: str) -> None:
         # A transaction that a test left open holds a lock: fail and say so rather than hang.
         self.execute(None, f"SET SESSION lock_wait_timeout = 20; DROP DATABASE IF EXISTS {name}")
+        # Workers of Spark keep connections for a while.
+        asked = f"SELECT id FROM information_schema.processlist WHERE db = '{name}' AND command = 'Sleep'"
+        for (connection,) in self.execute(None, asked):
+            with suppress(pymysql.MySQLError):  # it has ended by itself
+                self.execute(None, f"KILL {connection}")
 
 
 class PostgreSQLServer(Server):
