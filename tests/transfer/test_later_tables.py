@@ -122,3 +122,18 @@ def test_a_table_that_is_made_again_meanwhile(run: Run, source: Place) -> None:
     with pytest.raises(TruecopyError, match=r"others on the source is another table than the one"):
         run()
     run(exclude=("others",))
+
+
+@pytest.mark.parametrize("engine", ["mariadb", "postgresql"])
+@pytest.mark.parametrize("kind", [Transfer, Interrupted])
+def test_a_table_that_was_left_out_for_a_run(run: Run, source: Place, kind: type[Transfer]) -> None:
+    """Its changes were passed over meanwhile, and some of its rows may not have been copied."""
+    if kind is Interrupted:
+        interrupt(run)
+    else:
+        run()
+    run(exclude=("others",))
+    source.execute("UPDATE others SET v = 9", "UPDATE items SET v = 9")
+    run(exclude=("others",))
+    with pytest.raises(UsageError, match=r"others .* or was left out since"):
+        run()

@@ -178,8 +178,8 @@ class Planning:
         for name in present:
             if str(name) not in copied:
                 raise UsageError(
-                    f"{name} was not there when {self._settings.task} copied its tables: exclude it, or carry it"
-                    " by a task of its own"
+                    f"{name} was not there when {self._settings.task} copied its tables, or was left out since: exclude"
+                    " it, or carry it by a task of its own"
                 )
 
     def _plan(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from truecopy import telemetry
 from truecopy.engines import connect, pool
 from truecopy.engines.protocols import Creates, Introspects, Session
+from truecopy.mapping.routes import parse_name
 from truecopy.metastore.definitions import choose_metastore
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
@@ -225,6 +226,10 @@ class Transfer:
         claimed = ledger.claim(origin, sources)
         begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
+        # What happens to a table that the task goes on without is passed over: it cannot come back.
+        for table in ledger.sources().keys() | ledger.tables():
+            if not self._settings.wants(parse_name(table)):
+                ledger.leave_source(table)
         return claimed
 
     def beginning(self, plans: Mapping[str, TablePlan]) -> dict[str, Any]:
