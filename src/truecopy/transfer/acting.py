@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE, INSERT, UPDATE
+from truecopy.transfer.effect import in_order
 from truecopy.transfer.plan import ChangeTarget
 
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -41,8 +42,7 @@ def cut_at_acts(changes: pa.Table, targets: Mapping[str, ChangeTarget]) -> Itera
     if not acting:
         yield Piece(changes)
         return
-    order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
-    changes = changes.take(order).combine_chunks()
+    changes = changes.take(in_order(changes)).combine_chunks()
     acts, done = _acts(changes, {one: targets[one] for one in acting})
     left = np.flatnonzero(~done)
     changes, acts = changes.take(left), acts[left]

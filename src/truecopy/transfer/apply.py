@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.position import contains, parse_position
 from truecopy.spark import spare_the_collector
 from truecopy.transfer.acting import Piece, cut_at_acts
-from truecopy.transfer.effect import Layouts, identities, net_effect
+from truecopy.transfer.effect import Layouts, identities, in_order, net_effect
 from truecopy.transfer.ledger import Ledger, Overtaken
 from truecopy.transfer.origins import Origins
 from truecopy.transfer.packing import unpacked
@@ -243,7 +244,7 @@ class Applying:
             for piece in cut_at_acts(changes, self.targets)
         ]
 
-    @property
+    @cached_property
     def _layouts(self) -> Layouts:
         return {
             schema_id: {
@@ -257,8 +258,7 @@ class Applying:
         """The net effect, and of a row that several tables share, the row that one of them has in the end."""
         if not any(to.shared for to in self.targets.values()):
             return net_effect(changes, self._layouts)
-        order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
-        effect = net_effect(changes.take(order), self._layouts).combine_chunks()
+        effect = net_effect(changes.take(in_order(changes)), self._layouts).combine_chunks()
         onto = {
             schema_id: str(to.relation.tables[0]) if to.shared else to.table
             for schema_id, to in self.targets.items()

@@ -31,7 +31,7 @@ def net_effect(changes: pa.Table, layouts: Layouts) -> pa.Table:
         layouts: Of all definitions that the changes are of.
     """
     changes = changes.combine_chunks()
-    order = np.lexsort([changes.column(name) for name in ("step", "seq", "commit_order")])
+    order = in_order(changes)
     whole = {name: changes.column(name).combine_chunks() for name in ("table", "key", "unchanged")}
     rows = identities(whole["table"], whole["key"])
     last = np.zeros(rows.max(initial=-1) + 1, np.int64)
@@ -47,6 +47,12 @@ def net_effect(changes: pa.Table, layouts: Layouts) -> pa.Table:
     return pa.concat_tables(
         [told.take(last[others]), pa.Table.from_pylist(list(folded.values()), schema=told.schema)]
     )
+
+
+def in_order(changes: pa.Table) -> np.ndarray[Any, Any]:
+    """The numbers of changes in the order in which they happened."""
+    columns = [changes.column(name).to_numpy() for name in ("step", "seq", "commit_order")]
+    return np.lexsort(columns)
 
 
 def identities(tables: pa.Array, keys: pa.Array) -> np.ndarray[Any, Any]:

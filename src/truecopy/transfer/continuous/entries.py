@@ -118,12 +118,6 @@ def name_of(shard: str, table: str, key: Sequence[str | None]) -> str:
     return json.dumps([shard, table, *key], ensure_ascii=False)
 
 
-def in_order(changes: pa.Table) -> Numbers:
-    """The numbers of changes in the order in which they happened."""
-    columns = [changes.column(name).to_numpy() for name in ("step", "seq", "commit_order")]
-    return np.lexsort(columns)
-
-
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

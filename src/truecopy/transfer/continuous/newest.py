@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.model.change import DELETE
-from truecopy.transfer.continuous.entries import IMAGE, Numbers, in_order, lines_of, plain
-from truecopy.transfer.effect import Layouts, fold, identities
+from truecopy.transfer.continuous.entries import IMAGE, Numbers, lines_of, plain
+from truecopy.transfer.effect import Layouts, fold, identities, in_order
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecopy.model.position import Position, contains, parse_position
-from truecopy.transfer.continuous.entries import Numbers, in_order, plain
+from truecopy.transfer.continuous.entries import Numbers, plain
+from truecopy.transfer.effect import in_order
 
 
 class Past:
