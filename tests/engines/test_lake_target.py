@@ -307,7 +307,7 @@ def test_many_write_at_once(tmp_path: Path, form: str) -> None:
         ledger = Ledger(session, "move")
         ledger.create()
         epoch = ledger.claim({}).epoch
-        ledger.plan("pairs", [WHOLE] * 12)
+        ledger.plan("pairs", [WHOLE] * 12, epoch)
     failures = list[BaseException]()
 
     def copy(lane: int) -> None:

@@ -1,8 +1,9 @@
-"""Two processes that begin one task at the same moment: one of them runs it, and the other says so in one line."""
+"""Who has a task: of two processes one, and what the other one still writes of its tables changes nothing."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -12,7 +13,10 @@ from tests.servers import Database
 from truecopy.engines import connect
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
-from truecopy.transfer.ledger import TASKS, Ledger
+from truecopy.model.relation import Chunk
+from truecopy.transfer.ledger import TASKS, Ledger, Overtaken, SourceLine
+
+ORIGIN = {"shard": "somewhere"}
 
 
 @pytest.mark.parametrize("engine", ["mariadb_db", "postgres_db"])
@@ -42,3 +46,41 @@ def test_the_second_of_two_first_claims(engine: str, request: pytest.FixtureRequ
         line = first.find()
         assert line is not None
         assert line.epoch == 1, "the one that was quicker is not disturbed"
+
+
+def test_a_task_that_was_begun_since_one_looked(mariadb_db: Database) -> None:
+    """The later one's own beginning is nowhere held; the tables of the first one stay."""
+    with connect(parse_endpoint(mariadb_db.url)) as session:
+        ledger = Ledger(cast(Any, session), "move")
+        ledger.create()
+        ledger.claim(ORIGIN, {"t": SourceLine("", "1")})
+        with pytest.raises(CannotFinish, match="another process has begun move"):
+            ledger.claim(ORIGIN, {"u": SourceLine("", "2")})
+        assert ledger.sources() == {"t": SourceLine("", "1")}
+
+
+def test_who_was_replaced_says_nothing_of_tables(mariadb_db: Database) -> None:
+    """Two runs with different files: what the first one knows of tables must not undo what the second one said."""
+    with connect(parse_endpoint(mariadb_db.url)) as session:
+        ledger = Ledger(cast(Any, session), "move")
+        ledger.create()
+        lines = {name: SourceLine("", "1") for name in ("t", "u")}
+        old = ledger.claim(ORIGIN, lines).epoch
+        for name in lines:
+            ledger.plan(name, [Chunk()], old)
+        new = ledger.claim({}, {"t": SourceLine("", "2")}, ["u"]).epoch
+        expected = {"t": SourceLine("", "2")}
+        assert (ledger.sources(), ledger.tables()) == (expected, {"t"})
+        late: list[Callable[[int], None]] = [
+            lambda epoch: ledger.plan("u", [Chunk()], epoch),
+            lambda epoch: ledger.note_source("t", lines["t"], epoch),
+            lambda epoch: ledger.rename_source("t", "v", None, epoch),
+            lambda epoch: ledger.leave_source("t", epoch),
+        ]
+        for write in late:
+            with pytest.raises(Overtaken):
+                write(old)
+            assert (ledger.sources(), ledger.tables()) == (expected, {"t"})
+        for write in late:
+            write(new)
+        assert ledger.sources().keys() == {"v"}

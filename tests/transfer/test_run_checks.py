@@ -80,5 +80,6 @@ def began(settings: Settings, *tables: str) -> None:
     with connect(parse_endpoint(settings.target)) as session:
         ledger = Ledger(cast(Any, session), settings.task)
         ledger.create()
+        epoch = ledger.claim({}).epoch
         for table in tables:
-            ledger.plan(table, [WHOLE])
+            ledger.plan(table, [WHOLE], epoch)

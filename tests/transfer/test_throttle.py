@@ -164,7 +164,7 @@ def test_a_chunk_is_replaced_by_smaller_ones(request: pytest.FixtureRequest, kin
         ledger = Ledger(target, "move")
         ledger.create()
         epoch = ledger.claim({}).epoch
-        ledger.plan("t", [Chunk(None, ("10",)), Chunk(("10",), None)])
+        ledger.plan("t", [Chunk(None, ("10",)), Chunk(("10",), None)], epoch)
         smaller = [Chunk(("10",), ("20",)), Chunk(("20",), None)]
         made = ledger.split("t", 1, smaller, epoch)
         assert [(one.number, one.chunk) for one in made] == [(2, smaller[0]), (3, smaller[1])]

@@ -62,9 +62,10 @@ class CarriedTables:
     """
 
     def __init__(
-        self, settings: Settings, target: Endpoint, plans: Mapping[str, TablePlan]
+        self, settings: Settings, target: Endpoint, plans: Mapping[str, TablePlan], epoch: int
     ) -> None:
         self._settings = settings
+        self._epoch = epoch
         self._source = parse_endpoint(settings.source)
         self._target = target
         self.plans = plans
@@ -86,7 +87,11 @@ class CarriedTables:
         return is_known and self._settings.wants(parse_name(table))
 
     def judged(
-        self, table: str, renamed: TableName | None, at: str, *, is_taken: bool = False
+        self,
+        table: str,
+        renamed: TableName | None,
+        at: str,
+        successor: Successor | None = None,
     ) -> Verdict:
         """What becomes of a table that was dropped or renamed; a pause is in front of it.
 
@@ -94,10 +99,9 @@ class CarriedTables:
             table: Its name until then.
             renamed: Its name from then on; None where it was dropped.
             at: Where in the log; empty where the log does not tell, and it was found so.
-            is_taken: Another one got its name there as well.
+            successor: The table that got its name; found out where it is not given.
         """
         name = parse_name(table)
-        successor = Successor(at) if is_taken else self._successor(name, at)
         what = Redefinition(
             self._settings.task,
             name,
@@ -106,14 +110,15 @@ class CarriedTables:
             renamed,
             self._onto(renamed) if renamed and self._settings.wants(renamed) else None,
             table in self.plans and self.plans[table].mapping.merged,
-            successor,
+            successor or self._successor(name, at),
         )
         with pool.lease(self._target) as target:
             verdict = judge(what, target, self.sources.get(table))
             if verdict == GONE:
-                self._ledger(target).leave_source(table)
+                self._ledger(target).leave_source(table, self._epoch)
             elif isinstance(verdict, Renamed):
-                self._ledger(target).rename_source(table, str(verdict.name), self._known_by(at))
+                known_by = self._known_by(at)
+                self._ledger(target).rename_source(table, str(verdict.name), known_by, self._epoch)
             self.sources = self._ledger(target).sources()
         if verdict == GONE or isinstance(verdict, Renamed):
             self.plans = {name: plan for name, plan in self.plans.items() if name != table}
@@ -278,7 +283,7 @@ class CarriedTables:
         if line is not None and line.schema_id != definition.schema_id:
             line = replace(line, schema_id=definition.schema_id)
             with pool.lease(self._target) as session:
-                self._ledger(session).note_source(definition.table, line)
+                self._ledger(session).note_source(definition.table, line, self._epoch)
             self.sources = {**self.sources, definition.table: line}
 
     def _ledger(self, session: Any) -> Ledger:

@@ -79,7 +79,7 @@ class Copying:
         for name, plan in self._plans.items():
             if not ledger.chunks(name):
                 self._refuse_rows(target, plan)
-                ledger.plan(name, self._cut(cast(Reads, source), plan))
+                ledger.plan(name, self._cut(cast(Reads, source), plan), self._line.epoch)
         tied = tied_plans(self._plans)
         if any(chunk.copied is None for name in tied for chunk in ledger.chunks(name)):
             start_over(target, ledger, tied, self._line.epoch, self._settings.annotation)

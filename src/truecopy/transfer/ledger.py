@@ -8,7 +8,7 @@ replaced, changes no line, and rolls its rows back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,12 @@ class Overtaken(CannotFinish):
 def taken_over(what: str) -> Overtaken:
     """Of a task, or a part of one."""
     return Overtaken(f"another run, or a cutover, has taken over {what}: this one steps aside")
+
+
+def _begun_by_another(task: str) -> CannotFinish:
+    return CannotFinish(
+        f"another process has begun {task} at the same moment, and runs it: see truecopy status"
+    )
 
 
 @dataclass(frozen=True)
@@ -99,22 +105,32 @@ class Ledger:
         self._lines.create(_CREATE)
 
     def claim(
-        self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine] | None = None
+        self,
+        origin: Mapping[str, Any],
+        sources: Mapping[str, SourceLine] | None = None,
+        left: Iterable[str] = (),
     ) -> TaskLine:
         """Takes the task over from whoever had it: with a new epoch, the writes of others find no line.
 
         Args:
-            origin: Where changes begin of a task that has no line yet.
-            sources: The tables of such a task, whose changes are held from there on.
+            origin: Where changes begin of a task that has no line yet; empty for one that has.
+            sources: What the source's tables are. Of a task that begins, those whose changes are held from there on.
+            left: Tables that the task goes on without. What happens to them is passed over: they cannot come back.
         """
         if self.find() is None:
             return self._begin(origin, sources or {})
+        if origin:
+            raise _begun_by_another(self._task)
         with self._lines.transaction():
             self._lines.execute(f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ?", self._task)
             self._lines.execute(
                 f"UPDATE {PROGRESS} SET epoch = (SELECT epoch FROM {TASKS} WHERE {TASKS}.task = ?) WHERE task = ?",
                 *(self._task, self._task),
             )
+            for table, source in (sources or {}).items():
+                self._say_source_anew(table, source)
+            for table in left:
+                self._leave_source(table)
             line = self._line()
         assert line is not None
         return line
@@ -132,9 +148,7 @@ class Ledger:
         except TruecopyError:
             if self.find() is None:
                 raise
-            raise CannotFinish(
-                f"another process has begun {self._task} at the same moment, and runs it: see truecopy status"
-            ) from None
+            raise _begun_by_another(self._task) from None
         return TaskLine(SNAPSHOT, dict(origin), 1)
 
     def find(self) -> TaskLine | None:
@@ -146,6 +160,13 @@ class Ledger:
             f"SELECT phase, origin, epoch FROM {TASKS} WHERE task = ?", self._task
         )
         return TaskLine(rows[0][0], json.loads(rows[0][1]), int(rows[0][2])) if rows else None
+
+    def _hold(self, epoch: int) -> None:
+        """Locks the task's line: nobody takes the task over until the transaction ends."""
+        if not self._lines.execute(
+            f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
+        ):
+            raise taken_over(self._task)
 
     def enter(self, phase: str, epoch: int) -> None:
         """Says that the task has come to a phase."""
@@ -181,9 +202,10 @@ class Ledger:
 
     # Chunks
 
-    def plan(self, table: str, chunks: Sequence[Chunk]) -> None:
+    def plan(self, table: str, chunks: Sequence[Chunk], epoch: int) -> None:
         """Remembers how a table was cut, so that a resumed copy cuts it likewise."""
         with self._lines.transaction():
+            self._hold(epoch)
             for number, chunk in enumerate(chunks):
                 self._lines.execute(
                     f"INSERT INTO {CHUNKS} (task, source_table, number, bounds) VALUES (?, ?, ?, ?)",
@@ -264,10 +286,7 @@ class Ledger:
 
     def forget(self, tables: Sequence[str], epoch: int) -> None:
         """Inside a transaction that takes their rows out: the chunks of some tables are not in, after all."""
-        if not self._lines.execute(
-            f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
-        ):
-            raise taken_over(self._task)
+        self._hold(epoch)
         for table in tables:
             self._lines.execute(
                 f"UPDATE {CHUNKS} SET copied = NULL, position = NULL WHERE task = ? AND source_table = ?",
@@ -290,13 +309,17 @@ class Ledger:
         )
         return {table: SourceLine(identity, schema_id) for table, identity, schema_id in rows}
 
-    def note_source(self, table: str, line: SourceLine) -> None:
+    def note_source(self, table: str, line: SourceLine, epoch: int) -> None:
         """Says anew what a source table is."""
         with self._lines.transaction():
-            self._lines.execute(
-                f"DELETE FROM {SOURCES} WHERE task = ? AND source_table = ?", self._task, table
-            )
-            self._say_source(table, line)
+            self._hold(epoch)
+            self._say_source_anew(table, line)
+
+    def _say_source_anew(self, table: str, line: SourceLine) -> None:
+        self._lines.execute(
+            f"DELETE FROM {SOURCES} WHERE task = ? AND source_table = ?", self._task, table
+        )
+        self._say_source(table, line)
 
     def _say_source(self, table: str, line: SourceLine) -> None:
         self._lines.execute(
@@ -304,12 +327,13 @@ class Ledger:
             *(self._task, table, line.identity, line.schema_id),
         )
 
-    def rename_source(self, old: str, new: str, identity: str | None) -> None:
+    def rename_source(self, old: str, new: str, identity: str | None, epoch: int) -> None:
         """A source table has another name; what was copied of it stays copied.
 
         From now on it is known by `identity`; None where that stays as it was.
         """
         with self._lines.transaction():
+            self._hold(epoch)
             if identity is not None:
                 self._lines.execute(
                     f"UPDATE {SOURCES} SET identity = ? WHERE task = ? AND source_table = ?",
@@ -321,13 +345,17 @@ class Ledger:
                     *(new, self._task, old),
                 )
 
-    def leave_source(self, table: str) -> None:
+    def leave_source(self, table: str, epoch: int) -> None:
         """A source table is gone, and so is what it brought."""
         with self._lines.transaction():
-            for lines in (CHUNKS, SOURCES):
-                self._lines.execute(
-                    f"DELETE FROM {lines} WHERE task = ? AND source_table = ?", self._task, table
-                )
+            self._hold(epoch)
+            self._leave_source(table)
+
+    def _leave_source(self, table: str) -> None:
+        for lines in (CHUNKS, SOURCES):
+            self._lines.execute(
+                f"DELETE FROM {lines} WHERE task = ? AND source_table = ?", self._task, table
+            )
 
     # Progress
 
@@ -341,11 +369,7 @@ class Ledger:
     def open_part(self, part: str, position: str, committed_at: int, epoch: int) -> None:
         """Makes the line of a part that has none, at the position where its changes begin."""
         with self._lines.transaction():
-            # The task's line is locked: nobody takes the task over between the look at its epoch and the end.
-            if not self._lines.execute(
-                f"UPDATE {TASKS} SET phase = phase WHERE task = ? AND epoch = ?", self._task, epoch
-            ):
-                raise taken_over(self._task)
+            self._hold(epoch)
             if not self._lines.fetch(
                 f"SELECT 1 FROM {PROGRESS} WHERE task = ? AND part = ?", self._task, part
             ):

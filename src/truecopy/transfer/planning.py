@@ -58,7 +58,8 @@ class Planning:
     Attributes:
         rules: What becomes of rows, completed by what the source's tables tell.
         departed: Tables that were copied, and that the source has no more.
-        beginning: What the ledger shall say of the source's tables; empty where the task had begun already.
+        is_beginning: Whether the ledger knew nothing of the task.
+        sources: What the ledger shall say of the source's tables, once the task is claimed; those that it is silent of.
     """
 
     def __init__(self, settings: Settings, said: Callable[[str], None]) -> None:
@@ -68,7 +69,8 @@ class Planning:
         self._target = parse_endpoint(settings.target)
         self.rules: MappingRules = settings.rules
         self.departed: frozenset[str] = frozenset()
-        self.beginning: Mapping[str, SourceLine] = {}
+        self.is_beginning = False
+        self.sources: Mapping[str, SourceLine] = {}
 
     def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The way of each table, by its name on the source; missing tables are made, what cannot be is refused."""
@@ -79,20 +81,16 @@ class Planning:
         ledger.create()
         Control(cast(Any, target), self._settings.task).create()
         line, tables = ledger.find(), self._chosen(source)
-        self.beginning = {}
-        if line is None:
-            plans = self._plan(source, target, tables, self._target_table)
-            self.beginning = self._source_lines(source, plans)
-            return plans
-        noted = ledger.sources()
-        if line.phase == SNAPSHOT:
-            self._refuse_joined(source, tables, noted)
-            plans = self._plan(source, target, tables, self._target_table)
-            self._note_sources(source, ledger, plans)
-            return plans
-        tables = self._as_of_the_last_change(source, target, tables)
+        self.is_beginning = line is None
+        noted: Mapping[str, SourceLine] = {}
+        if line is not None and line.phase == SNAPSHOT:
+            # What is copied from now on is as it is now.
+            self._refuse_joined(source, tables, ledger.sources())
+        elif line is not None:
+            noted = ledger.sources()
+            tables = self._as_of_the_last_change(source, target, tables)
         plans = self._plan(source, target, tables, self._target_table)
-        self._note_sources(source, ledger, [name for name in plans if name not in noted])
+        self.sources = self._source_lines(source, plans.keys() - noted.keys())
         return plans
 
     def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
@@ -105,10 +103,6 @@ class Planning:
             raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
         names = [name for name in source.tables() if self._settings.wants(name)]
         return {name: source.describe(name) for name in names}
-
-    def _note_sources(self, source: Introspects, ledger: Ledger, tables: Iterable[str]) -> None:
-        for table, line in self._source_lines(source, tables).items():
-            ledger.note_source(table, line)
 
     def _source_lines(self, source: Introspects, tables: Iterable[str]) -> dict[str, SourceLine]:
         """Which tables they are, and how they are defined: later changes are judged by that."""

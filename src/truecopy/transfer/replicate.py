@@ -31,6 +31,7 @@ from truecopy.transfer.packing import SHARED, SLICES, Fact, Packed, pack, packed
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.redefinition import EMPTIED, DefinitionChanged
 from truecopy.transfer.settings import AT_MOST_ONCE, ROW, TABLE, Settings
+from truecopy.transfer.succession import Successor
 from truecopy.transfer.ties import tied_plans
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Replication:
         self._settings = settings
         self._source = parse_endpoint(settings.source)
         self._target = target
-        self.tables = CarriedTables(settings, target, plans)
+        self.tables = CarriedTables(settings, target, plans, epoch)
         self._origins = origins
         self._epoch = epoch
         self._notes = Notes(settings.task, epoch)
@@ -175,7 +176,8 @@ class Replication:
             table, at = row["table"], row["position"]
             renamed = None if row["kind"] == DROP else parse_name(row["after"][0])
             if self.tables.has(table):
-                verdict = self.tables.judged(table, renamed, at, is_taken=table in taken)
+                successor = Successor(at) if table in taken else None
+                verdict = self.tables.judged(table, renamed, at, successor)
                 emptied |= {table} if verdict == EMPTIED else set()
             elif renamed is not None and self.tables.has(str(renamed)):
                 self.tables.require_accepted(table, renamed, at)

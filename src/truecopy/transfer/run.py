@@ -37,7 +37,15 @@ from truecopy.transfer.copying import Copying
 from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes, tie_tables
 from truecopy.transfer.joining import begin_notes, require_joined
-from truecopy.transfer.ledger import REPLAY, REPLICATE, SNAPSHOT, Ledger, TaskLine, taken_over
+from truecopy.transfer.ledger import (
+    REPLAY,
+    REPLICATE,
+    SNAPSHOT,
+    Ledger,
+    SourceLine,
+    TaskLine,
+    taken_over,
+)
 from truecopy.transfer.packing import apply_each
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.planning import Planning
@@ -215,21 +223,24 @@ class Transfer:
         """The same for a task that has made its tables; nothing is written."""
         return self._planning.planned(source, target)
 
+    @property
+    def sources(self) -> Mapping[str, SourceLine]:
+        """Of those that `prepare` met: what the ledger shall say, once the task is claimed."""
+        return self._planning.sources
+
     def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
-        ledger, sources = self._ledger(target), self._planning.beginning
+        ledger = self._ledger(target)
         is_new = ledger.find() is None
-        if is_new != bool(sources):  # begun, or deleted, since it was planned
+        if is_new != self._planning.is_beginning:  # begun, or deleted, since it was planned
             raise taken_over(self._settings.task)
         origin = self.beginning(plans) if is_new else {}
         require_no_cutover(self._target, self._settings.task)
         require_joined(target, self._settings.task)
-        claimed = ledger.claim(origin, sources)
+        known = ledger.sources().keys() | ledger.tables()
+        left = {table for table in known if not self._settings.wants(parse_name(table))}
+        claimed = ledger.claim(origin, self.sources, left)
         begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
-        # What happens to a table that the task goes on without is passed over: it cannot come back.
-        for table in ledger.sources().keys() | ledger.tables():
-            if not self._settings.wants(parse_name(table)):
-                ledger.leave_source(table)
         return claimed
 
     def beginning(self, plans: Mapping[str, TablePlan]) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class Driver:
         self.works: list[Work] = []
         self.ends: dict[str, int] = {}
         if case.has_transactions and not lines.chunks(ITEM):
-            lines.plan(ITEM, [Chunk((str(low),)) for low in (0, *BOUNDS)])
+            lines.plan(ITEM, [Chunk((str(low),)) for low in (0, *BOUNDS)], line.epoch)
         if not lines.chunks(EVENT):
-            lines.plan(EVENT, [Chunk()])
+            lines.plan(EVENT, [Chunk()], line.epoch)
         self.begin_stream()
 
     def _start(self) -> dict[str, int]:

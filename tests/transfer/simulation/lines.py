@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.transfer.simulation.rules import Broken, Case
@@ -22,9 +22,12 @@ class Lines(Ledger):
         self._broken = case.broken
 
     def claim(
-        self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine] | None = None
+        self,
+        origin: Mapping[str, Any],
+        sources: Mapping[str, SourceLine] | None = None,
+        left: Iterable[str] = (),
     ) -> TaskLine:
-        line = super().claim(origin, sources)
+        line = super().claim(origin, sources, left)
         if self._broken is not Broken.NO_EPOCH:
             return line
         for table in (TASKS, PROGRESS):
