@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +29,7 @@ from tests.engines.places import (
     texts,
 )
 from tests.servers import Database
-from truecopy.engines import loading
+from truecopy.engines import connect, loading
 from truecopy.engines.loading import RowRefused, floats, lines, require_fit
 from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import parse_endpoint
@@ -263,6 +265,31 @@ def test_rows_go_by_composite_keys_and_no_others(place: Open, engine: str) -> No
         assert delete(session, relation, keys) == 2
         assert delete(session, relation, [(str(i), "m", "") for i in range(100, 2100)]) == 2000
         assert held(session, relation) == sorted([rows[1], rows[2], rows[4]], key=str)
+
+
+@pytest.mark.parametrize("keeps_out", [False, True])
+def test_what_triggers_of_a_file_write_are_no_rows_of_ours(tmp_path: Path, keeps_out: bool) -> None:
+    path = tmp_path / "target.db"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+        file.execute("CREATE TABLE log (id, v)")
+        for event, side in (("INSERT", "NEW"), ("DELETE", "OLD")):
+            log = f"INSERT INTO log VALUES ({side}.id, {side}.v); INSERT INTO log VALUES (0, 0)"
+            file.execute(f"CREATE TRIGGER on_{event} AFTER {event} ON t BEGIN {log}; END")
+        if keeps_out:
+            file.execute("CREATE TRIGGER no BEFORE INSERT ON t BEGIN SELECT RAISE(IGNORE); END")
+    rows = pa.table({"c0": ["1", "2"], "c1": ["a", "b"]})
+    with connect(parse_endpoint(f"sqlite:///{path}")) as opened:
+        session: Any = opened
+        relation = own_relation(session, described(session, "t"))
+        session.begin()
+        if keeps_out:
+            with pytest.raises(CannotFinish, match="took 0 of 2 rows"):
+                session.load(relation, rows)
+            return
+        assert session.load(relation, rows) == 2
+        assert session.delete_keys(relation, pa.table({"k0": ["2", "3"]})) == 1
+        session.commit()
 
 
 @pytest.mark.parametrize("engine", ["mariadb", "duckdb"])

@@ -33,10 +33,10 @@ def load(connection: sqlite3.Connection, relation: Relation, rows: pa.Table) -> 
         f"INSERT INTO {table_sql(dialect, loading.target_table(relation))} ({names})"
         f" VALUES ({', '.join('?' * len(chosen))})"
     )
-    before = connection.total_changes
     connection.execute("SAVEPOINT load")
     try:
-        connection.executemany(statement, _values(relation, rows, chosen))
+        # Not `total_changes`: what triggers of the table write, those of a change log for example, is counted there.
+        taken = connection.executemany(statement, _values(relation, rows, chosen)).rowcount
     except (sqlite3.IntegrityError, sqlite3.DataError):
         connection.execute("ROLLBACK TO load")
         _name_refused(connection, statement, relation, rows, chosen)
@@ -44,7 +44,7 @@ def load(connection: sqlite3.Connection, relation: Relation, rows: pa.Table) -> 
     finally:
         if connection.in_transaction:
             connection.execute("RELEASE load")
-    return connection.total_changes - before
+    return taken
 
 
 def delete_keys(connection: sqlite3.Connection, relation: Relation, keys: pa.Table) -> int:
@@ -53,11 +53,9 @@ def delete_keys(connection: sqlite3.Connection, relation: Relation, keys: pa.Tab
     conditions = " AND ".join(f"{dialect.quote(column.name)} = ?" for column in relation.key)
     table = table_sql(dialect, loading.target_table(relation))
     places = list(range(relation.key_width))
-    before = connection.total_changes
-    connection.executemany(
+    return connection.executemany(
         f"DELETE FROM {table} WHERE {conditions}", _values(relation, keys, places)
-    )
-    return connection.total_changes - before
+    ).rowcount
 
 
 def _values(relation: Relation, rows: pa.Table, chosen: list[int]) -> Iterator[Values]:
