@@ -223,12 +223,18 @@ class Driver:
 
     def _part(self, shard: str, change: Change) -> str:
         """Mirrors `Replication._part`."""
-        consistency = self._world.case.consistency
-        if consistency == "transaction":
+        case = self._world.case
+        if case.consistency == "transaction":
             return shard
-        if consistency == "row" and change.key is not None:
+        if change.key is None:
+            return f"{shard}/t/{EVENT}"
+        if case.consistency == "row" and not case.has_names:
             return f"{shard}/s/{change.key % SLICES}"
-        return f"{shard}/t/{EVENT if change.key is None else ITEM}"
+        if case.broken is Broken.SLICED_BY_SPELLING:
+            return f"{shard}/s/{(change.key + change.name) % SLICES}"
+        if case.broken is Broken.MERGED_APART:
+            return f"{shard}/t/{ITEM}{change.name}"
+        return f"{shard}/t/{ITEM}"
 
     def _step(self, part: str, shard: str) -> Step:
         """A part without a line had no change so far, and gets one where the batch begins."""

@@ -28,6 +28,10 @@ class Broken(Enum):
     SET_FOR_COUNT = "the reverify store forgets a key, not the changes that were compared"
     UNSEEN_REVERIFIED = "a change counts as compared before the source shows it"
     LAST_WRITES_UNWATCHED = "the target verifier stops before the last write"
+    SLICED_BY_SPELLING = "keys are sliced by their bytes where the target takes several for one"
+    MERGED_APART = (
+        "tables that are merged into one move on apart, and a row goes from one to another"
+    )
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Case:
             is only appended to.
         verify: `none`, `checksum`, `iterative`, `inline`, or `full` for inline and target verifier.
         has_faults: Somebody else writes into the target, or the writer itself is wrong.
+        has_names: The source calls a row otherwise now and then, and the target does not tell the names apart: the key
+            is spelled in another way, or the row is in another one of the tables that are merged.
     """
 
     delivery: str
@@ -47,4 +53,5 @@ class Case:
     has_transactions: bool = True
     has_faults: bool = False
     reshards: bool = False
+    has_names: bool = False
     broken: Broken | None = None

@@ -16,10 +16,14 @@ WHOLE, HALVES = "-", ("-80", "80-")
 
 @dataclass(frozen=True)
 class Change:
-    """A row of `item` under its key, None where it goes; or a row of `event`, which has no key."""
+    """A row of `item` under its key, None where it goes; or a row of `event`, which has no key.
+
+    `name` is what the source calls the row, where several names are one row on the target.
+    """
 
     key: int | None
     value: int | None
+    name: int = 0
 
 
 @dataclass
@@ -96,9 +100,11 @@ class Source:
             one gets some of them twice.
     """
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, has_names: bool = False) -> None:
         self._rng = rng
         self._values = 0
+        self._has_names = has_names
+        self._names: dict[int, int] = {}
         self.shards = {WHOLE: Shard(WHOLE)}
         self.serving: tuple[str, ...] = (WHOLE,)
         self.is_locked = False
@@ -120,7 +126,11 @@ class Source:
         for _ in range(self._rng.choice((1, 1, 2, 3))):
             for change in self._changes():
                 if change.key not in locked and shard.holds(change):
-                    changes[change if change.key is None else change.key] = change
+                    called = change if change.key is None else (change.key, change.name)
+                    changes.pop(called, None)  # it comes last now
+                    changes[called] = change
+                    if change.key is not None:
+                        self._names[change.key] = change.name
         if changes:
             shard.commit(changes.values(), is_visible=self._rng.random() < 0.6)
 
@@ -131,12 +141,18 @@ class Source:
         if kind < 0.3:
             yield Change(None, self._values)
         elif kind < 0.5:
-            yield Change(key, None)
+            yield self._change(key, None)
         elif kind < 0.6:  # the key of a row is changed
-            yield Change(key, None)
-            yield Change((key + 1) % KEYS, self._values)
+            yield self._change(key, None)
+            yield self._change((key + 1) % KEYS, self._values)
+        elif kind < 0.7 and self._has_names:
+            yield self._change(key, None)
+            yield Change(key, self._values, 1 - self._names.get(key, 0))
         else:
-            yield Change(key, self._values)
+            yield self._change(key, self._values)
+
+    def _change(self, key: int, value: int | None) -> Change:
+        return Change(key, value, self._names.get(key, 0))
 
     def show(self) -> None:
         hidden = [(s, c) for s in self.shards.values() for c in s.hidden()]
@@ -176,7 +192,7 @@ class Source:
         if key not in locked and old.rows.get(key) == new.rows.get(key):
             self._values += 1
             self.was_mixed = True
-            old.commit([Change(key, self._values)], is_visible=True)
+            old.commit([self._change(key, self._values)], is_visible=True)
             self._replicate(len(old.log), old.log[-1])
 
     def _replicate(self, number: int, commit: Commit) -> None:

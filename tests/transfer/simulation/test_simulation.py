@@ -41,6 +41,8 @@ WHERE: dict[Broken, dict[str, Any]] = {
     Broken.SET_FOR_COUNT: {"verify": "inline", "has_faults": True},
     Broken.UNSEEN_REVERIFIED: {"verify": "inline", "has_faults": True},
     Broken.LAST_WRITES_UNWATCHED: {"verify": "full", "has_faults": True},
+    Broken.SLICED_BY_SPELLING: {"consistency": "row", "has_names": True},
+    Broken.MERGED_APART: {"consistency": "table", "has_names": True},
 }
 """What a schedule must be like for a rule to matter; the others matter anywhere."""
 
@@ -61,6 +63,7 @@ def draw_case(seed: int) -> Case:
         verify,
         has_faults=verify != "none" and rng.random() < 0.5,
         reshards=rng.random() < 0.4,
+        has_names=rng.random() < 0.3,
     )
 
 

@@ -69,7 +69,7 @@ class Schedule:
     def __init__(self, rng: Random, case: Case, target: Target) -> None:
         self.rng = rng
         self.case = case
-        self.source = Source(rng)
+        self.source = Source(rng, has_names=case.has_names)
         self.target = target
         self.lines = Lines(target, case)
         # What survives a driver
