@@ -27,6 +27,36 @@ def test_a_table_whose_changes_would_not_come(postgres_db: Database, mariadb_db:
     assert check(postgres_db, mariadb_db, exclude=("bare",)).is_ready
 
 
+def test_a_changed_key_that_would_stop_the_run(postgres_db: Database, mariadb_db: Database) -> None:
+    postgres_db.execute(
+        "CREATE TABLE pages (slug varchar(200) PRIMARY KEY, title varchar(80), body text);"
+        "CREATE TABLE lines (document int, line int, body text, PRIMARY KEY (document, line));"
+        "CREATE TABLE numbered (id serial PRIMARY KEY, body text);"
+        "CREATE TABLE named (id uuid PRIMARY KEY, body text);"
+        "CREATE TABLE short (slug varchar(200) PRIMARY KEY, title varchar(80));"
+        "CREATE TABLE whole (slug text PRIMARY KEY, body text);"
+        "ALTER TABLE whole REPLICA IDENTITY FULL;"
+        "CREATE TABLE parted (slug varchar(9), body text, PRIMARY KEY (slug)) PARTITION BY HASH (slug);"
+        "CREATE TABLE part_0 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
+        "CREATE TABLE part_1 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 1);"
+        "ALTER TABLE part_0 REPLICA IDENTITY FULL"
+    )
+    told = [
+        one for one in check(postgres_db, mariadb_db).findings if "changes stops" in one.message
+    ]
+    assert [(one.table, one.level) for one in told] == [
+        ("public.pages", Level.WARNING),
+        ("public.parted", Level.WARNING),
+        ("public.lines", Level.INFO),
+    ]
+    assert "(body)" in told[0].message
+    for table in ("pages", "lines", "part_1"):
+        postgres_db.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    assert told[0].remedy.startswith('ALTER TABLE "public"."pages" REPLICA IDENTITY FULL, ')
+    left = check(postgres_db, mariadb_db).findings
+    assert not [one for one in left if "changes stops" in one.message]
+
+
 def test_retention_of_a_slot(postgres_db: Database, mariadb_db: Database) -> None:
     postgres_db.execute("CREATE TABLE t (id int PRIMARY KEY)")
     postgres_db.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'")

@@ -25,6 +25,7 @@ from truecopy.engines import (
 )
 from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
+from truecopy.engines.postgresql_left_out import log_whole_rows
 from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
 from truecopy.engines.postgresql_writers import PostgreSQLWriters
@@ -308,7 +309,7 @@ class PostgreSQL(SharedSession):
         return {TableName(schema, table): oid for schema, table, oid in rows}
 
     def log_whole_rows(self, name: TableName) -> str:
-        return f"ALTER TABLE {table_sql(self.dialect, name)} REPLICA IDENTITY FULL"
+        return log_whole_rows(table_sql(self.dialect, name))
 
     def require_select(self, relation: Relation) -> None:
         columns = [column.name for column in relation.columns]

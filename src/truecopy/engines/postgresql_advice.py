@@ -19,6 +19,7 @@ from truecopy.engines.advice import (
     Uncarried,
 )
 from truecopy.engines.postgresql_inventory import inventory
+from truecopy.engines.postgresql_left_out import changed_keys
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import RelationalSession
 from truecopy.engines.sql import table_sql
@@ -67,7 +68,8 @@ class PostgreSQLAdvisor:
         self._ignores_references = ignores_references
 
     def as_source(self, tables: Sequence[Table]) -> Iterator[Finding]:
-        return self._hidden_rows(tables, "reading")
+        yield from self._hidden_rows(tables, "reading")
+        yield from changed_keys(self._session.fetch, self._name, tables)
 
     def as_target(self, arrival: Arrival) -> Iterator[Finding]:
         ((standby, read_only),) = self._fetch(
