@@ -23,6 +23,7 @@ from truecopy.engines import (
 from truecopy.engines.file_advice import SQLiteAdvisor
 from truecopy.engines.protocols import KEYS_PER_QUERY, Statement
 from truecopy.engines.relational import RelationalSession
+from truecopy.engines.sqlite_annotation import annotated
 from truecopy.engines.sqlite_dialect import (
     SQLiteDialect,
     finds_every_key,
@@ -123,27 +124,26 @@ class SQLite(RelationalSession):
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
 
-    def load(
-        self,
-        relation: Relation,
-        rows: pa.Table,
-        annotation: str | None = None,  # noqa: ARG002 - the file has no log of its own
-    ) -> int:
+    def load(self, relation: Relation, rows: pa.Table, annotation: str | None = None) -> int:
         loading.require_fit(relation, rows)
         try:
-            taken = sqlite_load.load(self._writing, relation, rows)
+            with annotated(self._writing, annotation):
+                taken = sqlite_load.load(self._writing, relation, rows)
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
         return loading.require_all(relation, rows, taken)
 
-    def delete_keys(
-        self,
-        relation: Relation,
-        keys: pa.Table,
-        annotation: str | None = None,  # noqa: ARG002 - likewise
-    ) -> int:
+    def delete_keys(self, relation: Relation, keys: pa.Table, annotation: str | None = None) -> int:
         try:
-            return sqlite_load.delete_keys(self._writing, relation, keys)
+            with annotated(self._writing, annotation):
+                return sqlite_load.delete_keys(self._writing, relation, keys)
+        except sqlite3.Error as error:
+            raise explain(error, self.endpoint) from None
+
+    def delete_all(self, relation: Relation, annotation: str | None = None) -> int:
+        try:
+            with annotated(self._writing, annotation):
+                return super().delete_all(relation)
         except sqlite3.Error as error:
             raise explain(error, self.endpoint) from None
 
@@ -152,6 +152,10 @@ class SQLite(RelationalSession):
         if self._writer is None:
             raise CannotFinish(f"{self.endpoint} is open for reading only")
         return self._writer
+
+    def annotation_gaps(self) -> list[str]:
+        """None: the log is made for whoever wants to read it, and triggers keep the mark."""
+        return []
 
     def create_table(self, table: Table) -> list[str]:
         return sqlite_create.create_table(self.dialect, table)

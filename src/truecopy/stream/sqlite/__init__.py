@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from truecopy.stream.sqlite.install import annotate, install, remove
+from truecopy.engines.sqlite_annotation import annotate
+from truecopy.stream.sqlite.install import install, remove
 from truecopy.stream.sqlite.log import SQLiteLog
 
 __all__ = ["SQLiteLog", "annotate", "install", "remove"]

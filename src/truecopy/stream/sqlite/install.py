@@ -23,18 +23,19 @@ from typing import Any
 
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sqlite import explain, open_file
+from truecopy.engines.sqlite_annotation import ANNOTATION
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.stream.log import Wanted
 from truecopy.stream.sqlite.facts import PREFIX, Facts, read_facts
 from truecopy.stream.sqlite.triggers import (
-    ANNOTATION,
     CANDIDATE,
     CAUGHT_UP,
     GAP,
     INSERTED,
     LOG,
     NOW,
+    PARTIAL,
     START,
     TRUNCATED,
     UPDATED,
@@ -188,13 +189,6 @@ def virtual_tables(connection: sqlite3.Connection, wanted: Wanted) -> list[str]:
     return [name for (name,) in rows if chosen(wanted, name)]
 
 
-def annotate(connection: sqlite3.Connection, annotation: str | None) -> None:
-    """Marks what this transaction writes from here on; to be taken back (None) before it commits."""
-    connection.execute(f"DELETE FROM {ANNOTATION}")
-    if annotation is not None:
-        connection.execute(f"INSERT INTO {ANNOTATION} (value) VALUES (?)", (annotation,))
-
-
 @contextmanager
 def _writing(endpoint: Endpoint) -> Iterator[sqlite3.Connection]:
     with closing(open_file(endpoint, "rw")) as connection:
@@ -265,9 +259,11 @@ def _keep(connection: sqlite3.Connection, here: _Known, facts: Facts, checked: i
     more = _has_new_unique(facts, older, here)
     written = f"definition = {here.definition} AND sequence > {checked} AND kind IN ('{INSERTED}', '{UPDATED}')"
     suspect = bool(connection.execute(f"SELECT 1 FROM {LOG} WHERE {written} LIMIT 1").fetchall())
-    # Rows without a key cannot be logged again: nothing says which they were.
-    if not there or (suspect and (more or (grown and not facts.definition.key))):
+    if not there:
         connection.execute(marker_sql(definition, GAP))
+    # Rows without a key cannot be logged again: nothing says which they were.
+    elif suspect and (more or (grown and not facts.definition.key)):
+        connection.execute(marker_sql(definition, PARTIAL))
     elif grown and suspect:
         connection.execute(log_sql(facts, definition, CAUGHT_UP, _logged(facts, older, written)))
 
@@ -357,12 +353,14 @@ def _fill_gaps(connection: sqlite3.Connection) -> None:
         facts = read_facts(_fetch(connection), here.name, sql, strict=strict, rowid=rowid)
         connection.execute(marker_sql(here.definition, TRUNCATED))
         connection.execute(log_sql(facts, here.definition, INSERTED))
-    connection.execute(f"DELETE FROM {LOG} WHERE kind = '{GAP}'")
+    connection.execute(f"DELETE FROM {LOG} WHERE kind IN ('{GAP}', '{PARTIAL}')")
 
 
 def _gaps(connection: sqlite3.Connection) -> list[int]:
     """Definitions of tables of which the log misses changes."""
-    rows = connection.execute(f"SELECT DISTINCT definition FROM {LOG} WHERE kind = '{GAP}'")
+    rows = connection.execute(
+        f"SELECT DISTINCT definition FROM {LOG} WHERE kind IN ('{GAP}', '{PARTIAL}')"
+    )
     return [number for (number,) in rows.fetchall()]
 
 

@@ -48,6 +48,7 @@ from truecopy.stream.sqlite.triggers import (
     GAP,
     INSERTED,
     LOG,
+    PARTIAL,
     START,
     TRUNCATED,
     UPDATED,
@@ -59,6 +60,7 @@ _KINDS = {
     CAUGHT_UP: change.UPDATE,
     DELETED: change.DELETE,
     TRUNCATED: change.TRUNCATE,
+    GAP: change.DROP,
 }
 _HEAD = "sequence, at, total, definition, kind, annotation"
 _HEAD_WIDTH = 6
@@ -382,14 +384,15 @@ class _Decoder:
     def __init__(self, definition: Definition, wanted: Wanted) -> None:
         self._definition = definition
         self._keys_only = wanted.keys_only
+        self._only_told = wanted.settings.get("alterations") == "told"
         self._texts_of = [text_function(c, c.type) for c in definition.columns]
 
     def decode(self, row: tuple[Any, ...], rows: ChangeRows) -> None:
         sequence, at, _, _, kind, annotation = row[:_HEAD_WIDTH]
         definition = self._definition
-        if kind == START:
+        if kind == START or (self._only_told and kind in (CAUGHT_UP, PARTIAL)):
             return
-        if kind == GAP:
+        if kind in (GAP, PARTIAL) and not self._only_told:
             raise CannotFinish(
                 f"changes of {definition.table} before {sequence} are not in the log: the table was rebuilt"
                 " or its unique keys changed while nobody watched. Copy it again, or set gaps=resync to"

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from truecopy.engines.sqlite_annotation import ANNOTATION
 from truecopy.engines.sqlite_dialect import SQLiteDialect, affinity
 from truecopy.engines.sqlite_snapshot import CHANGE_LOG
 from truecopy.stream.sqlite.facts import PREFIX, Facts, Term, Unique
 
 LOG = CHANGE_LOG
 CANDIDATE = PREFIX + "candidate"
-ANNOTATION = PREFIX + "annotation"
 
 INSERTED, UPDATED, DELETED = "I", "U", "D"
-CAUGHT_UP, TRUNCATED, GAP, START = "C", "T", "G", "S"
-"""Kinds of the log's rows; the last four are written by the tool and not by triggers: a row as it is
-now, an emptied table, changes that nobody saw, the first row of a log."""
+CAUGHT_UP, TRUNCATED, GAP, PARTIAL, START = "C", "T", "G", "P", "S"
+"""Kinds of the log's rows; the last five are written by the tool and not by triggers: a row as it is
+now, an emptied table, changes that nobody saw, changes of which not all was seen, the first row of a log."""
 
 NOW = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
 _TOTAL = f"COALESCE((SELECT total FROM {LOG} ORDER BY sequence DESC LIMIT 1), 0)"

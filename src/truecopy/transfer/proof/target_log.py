@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from truecopy.engines import pool
 from truecopy.engines.protocols import KeepsAnnotations
 from truecopy.metastore.definitions import Definitions
-from truecopy.model.change import TRUNCATE
+from truecopy.model.change import DROP, TRUNCATE
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.stream.log import ChangeLog, KeepsStatements, Mark, Wanted, open_log
@@ -47,8 +47,14 @@ def target_log(task: str, endpoint: Endpoint, tables: tuple[str, ...] = ()) -> W
         shard="target",
         tables=tables,
         keys_only=True,
-        # Our writes run without the target's foreign keys, and a rogue one is told of itself.
-        settings={"slot": _slot(task, endpoint), "cascades": "target", "partitions": "ignore"},
+        settings={
+            "slot": _slot(task, endpoint),
+            # Our writes run without the target's foreign keys, and a rogue one is told of itself.
+            "cascades": "target",
+            "partitions": "ignore",
+            # Of rows that were written before a table was altered the keys are enough.
+            "alterations": "told",
+        },
     )
 
 
@@ -310,6 +316,7 @@ _DONE = {
     "update": "was updated",
     "delete": "was deleted",
     TRUNCATE: "was emptied",
+    DROP: "was dropped or made anew",
 }
 
 
