@@ -95,6 +95,40 @@ def test_table_locks_turn_away_who_waits(mariadb_db: Database) -> None:
         assert app.can_write()
 
 
+def test_who_waits_is_known_by_nothing_but_that(mariadb_db: Database) -> None:
+    """By default in another database, in none, or in a procedure: all of them would write to the side that was left."""
+    fill(mariadb_db, 5)
+    tables = tables_of(mariadb_db)
+    other = mariadb_db.server.create_database(f"other_{secrets.token_hex(3)}")
+    other.execute(
+        f"CREATE PROCEDURE late() UPDATE {mariadb_db.name}.notes SET body = 'late' WHERE id = 2"
+    )
+    late = f"UPDATE {mariadb_db.name}.notes SET body = 'late' WHERE id = 1"
+    failed: list[BaseException] = []
+
+    def write(statement: str) -> None:
+        try:
+            other.execute(statement)
+        except pymysql.MySQLError as error:
+            failed.append(error)
+
+    with gate_of(mariadb_db) as gate:
+        gate.hold(TABLES, tables, {}, 10)
+        threads = [threading.Thread(target=write, args=(one,)) for one in (late, "CALL late()")]
+        for thread in threads:
+            thread.start()
+        waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and mariadb_db.execute(waiting) != [(2,)]:
+            time.sleep(0.02)
+        gate.leave(TABLES, tables)
+        for thread in threads:
+            thread.join()
+    assert len(failed) == 2
+    assert not mariadb_db.execute("SELECT 1 FROM notes WHERE body = 'late'")
+    mariadb_db.server.drop_database(other.name)
+
+
 @contextmanager
 def roles(database: Database, *names: str) -> Iterator[list[str]]:
     made = [f"{name}_{secrets.token_hex(3)}" for name in names]
@@ -162,6 +196,65 @@ def test_rights_come_back_exactly(postgres_db: Database) -> None:
             session.execute(writes[hand])
         with suppress(psycopg.Error):
             late.close()
+
+
+def test_partitions_and_children_are_held_as_well(postgres_db: Database) -> None:
+    """Each can be written to by its own name, and has rights of its own."""
+    postgres_db.execute(
+        """CREATE TABLE orders (id int PRIMARY KEY) PARTITION BY RANGE (id);
+        CREATE TABLE low PARTITION OF orders FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id);
+        CREATE TABLE lowest PARTITION OF low FOR VALUES FROM (0) TO (5);
+        CREATE TABLE notes (id int PRIMARY KEY); CREATE TABLE more () INHERITS (notes)"""
+    )
+    tables, leaves = tables_of(postgres_db), ("low", "lowest", "more")
+    with roles(postgres_db, "app") as (app,):
+        postgres_db.execute(f"GRANT SELECT, INSERT ON orders, low, lowest, notes, more TO {app}")
+        late = login(postgres_db, app)
+        late.execute("BEGIN")
+        late.execute("INSERT INTO lowest VALUES (1)")
+        with gate_of(postgres_db) as gate:
+            before = gate.survey(REVOKE, tables)
+            assert not gate.is_held(REVOKE, tables)
+            gate.hold(REVOKE, tables, before, 10)
+            assert gate.is_held(REVOKE, tables)
+            with pytest.raises(psycopg.Error):
+                late.execute("COMMIT")
+            with login(postgres_db, app) as session:
+                for table in leaves:
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        session.execute(f"INSERT INTO {table} VALUES (2)")
+                assert gate.release(REVOKE, before) == []
+                for table in leaves:
+                    session.execute(
+                        f"INSERT INTO {table} VALUES (3)" if table != "low" else "SELECT 1"
+                    )
+
+
+def test_rights_of_those_who_are_gone_keep_nobody_out(postgres_db: Database) -> None:
+    fill(postgres_db, 5)
+    tables = tables_of(postgres_db)
+    with roles(postgres_db, "app", "lead") as (app, lead):
+        postgres_db.execute("CREATE ROLE gone")
+        postgres_db.execute(
+            f"""GRANT INSERT, UPDATE ON orders TO gone, {app};
+            GRANT UPDATE (total), UPDATE (code) ON orders TO {app};
+            GRANT DELETE ON notes TO {lead} WITH GRANT OPTION;
+            SET ROLE {lead}; GRANT DELETE ON notes TO {app}; RESET ROLE"""
+        )
+        with gate_of(postgres_db) as gate:
+            before = gate.survey(REVOKE, tables)
+            gate.hold(REVOKE, tables, before, 10)
+        postgres_db.execute("DROP ROLE gone; ALTER TABLE orders DROP COLUMN code")
+        with gate_of(postgres_db) as gate:
+            said = gate.release(REVOKE, before)
+        assert sorted(said) == [
+            f"{app} does not get UPDATE (code) on public.orders back: one of them is gone",
+            "gone does not get INSERT on public.orders back: one of them is gone",
+            "gone does not get UPDATE on public.orders back: one of them is gone",
+        ]
+        with login(postgres_db, app) as session:
+            session.execute("UPDATE orders SET total = 2")
+            session.execute("DELETE FROM notes WHERE false")
 
 
 def test_a_prepared_transaction_is_named() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from truecopy.engines.protocols import Statement
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("read_only", "super_read_only")
 """In the order in which they are set; MariaDB knows the first one only."""
+_LEAVE_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 class MySQLWriters:
@@ -52,12 +55,13 @@ class MySQLWriters:
         if not all(map(int, self._settings().values())):
             raise CannotFinish(f"{self._session.endpoint} did not become read-only")
 
-    def release(self, way: str, before: Before) -> None:
+    def release(self, way: str, before: Before) -> list[str]:
         if way == TABLES:
             self._execute("UNLOCK TABLES")
-            return
+            return []
         for name in reversed([name for name in _SETTINGS if name in before]):
             self._execute(f"SET GLOBAL {name} = {int(before[name])}")
+        return []
 
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:  # noqa: ARG002
         # Of a table lock only the session knows that has it.
@@ -67,28 +71,32 @@ class MySQLWriters:
         if way == READ_ONLY and "super_read_only" in self._settings():
             self._execute("SET GLOBAL super_read_only = 0")
 
-    def leave(self, way: str, tables: Sequence[TableName]) -> str:
+    def leave(self, way: str, tables: Sequence[TableName]) -> str:  # noqa: ARG002
         where = self._session.endpoint
         if way == READ_ONLY:
             return f"{where} stays read-only, so that nobody writes there by mistake (SET GLOBAL read_only = 0)"
-        for number in self._waiting(tables):
-            try:
-                self._execute(f"KILL {number}")
-            except TruecopyError:
-                continue  # it is gone already
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        while (waiting := self._waiting()) and time.monotonic() < deadline:
+            for number in waiting:
+                with suppress(TruecopyError):  # it is gone already
+                    self._execute(f"KILL {number}")
+            time.sleep(_LOOK_SECONDS)
         self._execute("UNLOCK TABLES")
         return f"the table locks on {where} are gone: nothing keeps others from writing there"
 
-    def _waiting(self, tables: Sequence[TableName]) -> list[int]:
-        """Sessions that wait for our locks, and would write here as soon as they are gone."""
-        schemas = {name.schema for name in tables}
+    def _waiting(self) -> list[int]:
+        """Sessions that wait for locks of tables, and may write here as soon as ours are gone.
+
+        The server does not say of which tables: neither their default database nor their statement would, which
+        may be a call or fire a trigger.
+        """
         rows = self._session.fetch(
             Statement(
-                "SELECT id, db, state FROM information_schema.processlist"
+                "SELECT id FROM information_schema.processlist"
                 " WHERE id <> CONNECTION_ID() AND state LIKE 'Waiting for table%%'"
             )
         )
-        return [int(number) for number, database, _ in rows if database in schemas]
+        return [int(number) for (number,) in rows]
 
     def _settings(self) -> dict[str, int]:
         rows = self._session.fetch(

@@ -64,6 +64,27 @@ WHERE l.locktype = 'relation' AND l.granted AND l.relation = ANY (%s::oid[])
 """
 
 
+# Rights on a table say nothing of its partitions and children, which can be written to by their own names.
+_TABLES = """
+WITH RECURSIVE mine AS (
+    SELECT to_regclass(name)::oid AS number FROM unnest(%s::text[]) AS name
+    UNION
+    SELECT i.inhrelid FROM pg_inherits i JOIN mine ON i.inhparent = mine.number
+)
+SELECT number FROM mine WHERE number IS NOT NULL
+"""
+
+# Since rights were taken, whoever had them may be gone: that must not keep them from the others.
+_STILL_THERE = """
+SELECT to_regclass(name) IS NOT NULL AND (role = 'PUBLIC' OR to_regrole(role) IS NOT NULL)
+    AND (col IS NULL OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(name)
+        AND quote_ident(a.attname) = col AND NOT a.attisdropped)),
+    to_regrole(giver) IS NOT NULL
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+    WITH ORDINALITY AS x(name, col, role, giver, place) ORDER BY place
+"""
+
+
 class PostgreSQLWriters:
     """See `truecopy.engines.writers.WriterGate`."""
 
@@ -93,9 +114,24 @@ class PostgreSQLWriters:
                 self._end(pids)
             time.sleep(_LOOK_SECONDS)
 
-    def release(self, way: str, before: Before) -> None:  # noqa: ARG002
-        if before.get("rights"):
-            self._in_one([_grant(one) for one in before["rights"]])
+    def release(self, way: str, before: Before) -> list[str]:  # noqa: ARG002
+        rights = before.get("rights")
+        if not rights:
+            return []
+        columns = [[one[name] for one in rights] for name in ("table", "column", "role", "by")]
+        there = self._session.fetch(Statement(_STILL_THERE, tuple(columns)))
+        known = [
+            # What somebody gave who is gone is given by ourselves.
+            one if has_giver else {**one, "by": ""}
+            for one, (is_there, has_giver) in zip(rights, there, strict=True)
+            if is_there
+        ]
+        self._in_one([_grant(one) for one in known])
+        return [
+            f"{one['role']} does not get {_right(one)} on {one['table']} back: one of them is gone"
+            for one, (is_there, _) in zip(rights, there, strict=True)
+            if not is_there
+        ]
 
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:
         return not self.survey(way, tables)["rights"]
@@ -130,10 +166,8 @@ class PostgreSQLWriters:
 
     def _numbers(self, tables: Sequence[TableName]) -> list[int]:
         names = [table_sql(self._session.dialect, name) for name in tables]
-        rows = self._session.fetch(
-            Statement("SELECT to_regclass(name)::oid FROM unnest(%s::text[]) AS name", (names,))
-        )
-        return [int(number) for (number,) in rows if number is not None]
+        rows = self._session.fetch(Statement(_TABLES, (names,)))
+        return [int(number) for (number,) in rows]
 
     def _execute(self, sql: str) -> None:
         self._session.execute(Statement(sql.replace("%", "%%")))
@@ -154,4 +188,4 @@ def _right(one: dict[str, Any]) -> str:
 
 def _as(role: str, statement: str) -> str:
     """By whom a right was given decides who can take it back."""
-    return f"SET LOCAL ROLE {role}; {statement}; RESET ROLE"
+    return f"SET LOCAL ROLE {role}; {statement}; RESET ROLE" if role else statement

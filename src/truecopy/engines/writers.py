@@ -34,8 +34,8 @@ class WriterGate(Protocol):
         """
         ...
 
-    def release(self, way: str, before: Before) -> None:
-        """Makes it as it was; does no harm where nothing was changed."""
+    def release(self, way: str, before: Before) -> list[str]:
+        """Makes it as it was; does no harm where nothing was changed. Says what could not come back, a line each."""
         ...
 
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:

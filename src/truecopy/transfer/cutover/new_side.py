@@ -84,7 +84,8 @@ def _open(stage: Stage) -> None:
     if _locks_itself(stage):
         with pool.lease(stage.target) as target:
             opens = stage.facts.opens
-            _writers(stage, target, opens["way"]).release(opens.get("before", {}))
+            writers = _writers(stage, target, opens["way"])
+            stage.notes += writers.release(opens.get("before", {}))
 
 
 def _locks_itself(stage: Stage) -> bool:

@@ -44,7 +44,7 @@ def release(stage: Stage, writers: Writers, before: Mapping[str, Any]) -> None:
     """Tries for a while, with new sessions: nothing is worse than writers who stay locked out."""
     for attempt in range(1, _TRIES + 1):
         try:
-            writers.release(before)
+            stage.notes += writers.release(before)
         except TruecopyError as error:
             if attempt == _TRIES:
                 raise _locked_out(stage, f"{error}", "lets them in") from error

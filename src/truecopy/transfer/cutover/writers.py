@@ -34,7 +34,7 @@ class Writers(Protocol):
 
     def survey(self) -> dict[str, Any]: ...
     def hold(self, before: Mapping[str, Any], seconds: float) -> None: ...
-    def release(self, before: Mapping[str, Any]) -> None: ...
+    def release(self, before: Mapping[str, Any]) -> list[str]: ...
     def is_held(self) -> bool: ...
     def ease(self) -> None: ...
     def leave(self) -> str:
@@ -135,8 +135,8 @@ class EngineWriters:
     def hold(self, before: Mapping[str, Any], seconds: float) -> None:
         self._gate.hold(self.way, self._tables, before, seconds)
 
-    def release(self, before: Mapping[str, Any]) -> None:
-        self._gate.release(self.way, before)
+    def release(self, before: Mapping[str, Any]) -> list[str]:
+        return self._gate.release(self.way, before)
 
     def is_held(self) -> bool:
         return self._gate.is_held(self.way, self._tables)
@@ -162,8 +162,9 @@ class HookWriters:
     def hold(self, before: Mapping[str, Any], seconds: float) -> None:  # noqa: ARG002
         self._hooks.order(self.way, HOLD, seconds)
 
-    def release(self, before: Mapping[str, Any]) -> None:  # noqa: ARG002
+    def release(self, before: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
         self._hooks.order(self.way, RELEASE, self._seconds)
+        return []
 
     def is_held(self) -> bool:
         return True  # as far as the database can tell
@@ -186,8 +187,8 @@ class WritersByHand:
     def hold(self, before: Mapping[str, Any], seconds: float) -> None:
         """It was done by hand."""
 
-    def release(self, before: Mapping[str, Any]) -> None:
-        """To be done by hand."""
+    def release(self, before: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
+        return []  # to be done by hand
 
     def is_held(self) -> bool:
         return True  # as far as the database can tell
