@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -171,6 +172,17 @@ def test_reading_shares_the_file_and_writing_does_not(make: Open, file: Path) ->
     assert session.digest(same, WHOLE).count == 1
     session.apply(removal)
     assert session.digest(same, WHOLE).count == 0
+
+
+def test_another_thread_that_writes_is_waited_for(make: Open, file: Path) -> None:
+    """The driver reads its ledger while a batch is being written, by another thread of the same process."""
+    session = make("CREATE TABLE t (id INT)")
+    session.begin()
+    later = threading.Timer(0.5, session.commit)
+    later.start()
+    with DuckDB(parse_endpoint(f"duckdb://{file}")) as other:
+        assert other.tables() == [TableName(None, "t")]
+    later.join()
 
 
 def test_a_file_that_another_process_writes_says_so(make: Open, file: Path) -> None:

@@ -50,7 +50,7 @@ class DuckDB(RelationalSession):
         self._connection.close()
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        """Another process may be reading or writing just now: it is waited for, but not long."""
+        """Another process, or thread, may be reading or writing just now: it is waited for, but not long."""
         patient_until = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -58,7 +58,7 @@ class DuckDB(RelationalSession):
                 connection.execute("SET TimeZone = 'UTC'")
                 return connection
             except duckdb.Error as error:
-                if "lock on file" not in str(error) or time.monotonic() > patient_until:
+                if not _is_in_use(str(error)) or time.monotonic() > patient_until:
                     raise _explain(error, self.endpoint) from None
             time.sleep(_LOCK_PAUSE_SECONDS)
 
@@ -198,10 +198,15 @@ def file_of(endpoint: Endpoint) -> Path:
     )
 
 
+def _is_in_use(message: str) -> bool:
+    """By another process, or by another thread of this one that opened it otherwise."""
+    return "lock on file" in message or "different configuration" in message
+
+
 def _explain(error: duckdb.Error, endpoint: Endpoint) -> TruecopyError:
     """A driver's error as one line: what happened, where, what to do."""
     message = " ".join(str(error).split())
-    if "lock on file" in message or "different configuration" in message:
+    if _is_in_use(message):
         return CannotFinish(
             f"{endpoint} is in use by another process or session, which has to close it first:"
             f" {message.partition(' However,')[0]}"
