@@ -59,9 +59,23 @@ class MySQLWriters:
         if way == TABLES:
             self._execute("UNLOCK TABLES")
             return []
-        for name in reversed([name for name in _SETTINGS if name in before]):
-            self._execute(f"SET GLOBAL {name} = {int(before[name])}")
+        for statement in self.undoing(way, before):
+            self._execute(statement)
         return []
+
+    def undoing(self, way: str, before: Before) -> list[str]:
+        if way == TABLES:
+            return []
+        names = reversed([name for name in _SETTINGS if name in before])
+        return [f"SET GLOBAL {name} = {int(before[name])}" for name in names]
+
+    def reach(self, way: str) -> str:
+        if way != READ_ONLY:
+            return ""
+        ((name,),) = self._session.fetch(
+            Statement("SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)")
+        )
+        return str(name)
 
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:  # noqa: ARG002
         # Of a table lock only the session knows that has it.

@@ -133,6 +133,12 @@ class PostgreSQLWriters:
             if not is_there
         ]
 
+    def reach(self, way: str) -> str:  # noqa: ARG002
+        return ""
+
+    def undoing(self, way: str, before: Before) -> list[str]:  # noqa: ARG002
+        return [_grant(one) for one in before.get("rights", ())]
+
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:
         return not self.survey(way, tables)["rights"]
 

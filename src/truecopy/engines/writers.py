@@ -42,6 +42,14 @@ class WriterGate(Protocol):
         """Whether writers who connect where this session is connected are held off, as far as it can tell."""
         ...
 
+    def reach(self, way: str) -> str:
+        """The name of the server, where the way closes all of it; empty where it closes tables."""
+        ...
+
+    def undoing(self, way: str, before: Before) -> list[str]:
+        """The statements by which somebody can do by hand what `release` does."""
+        ...
+
     def ease(self, way: str) -> None:
         """Lets Truecopy itself write again, and nobody else."""
         ...

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 from truecopy.engines import pool
 from truecopy.engines.lines import Lines
 from truecopy.engines.protocols import Introspects
+from truecopy.engines.writers import READ_ONLY, REVOKE, HoldsOffWriters
 from truecopy.metastore.database import choose_metastore
 from truecopy.metastore.known_progress import KnownProgress
 from truecopy.metastore.validations import RUNNING, Validations
@@ -21,7 +23,7 @@ from truecopy.transfer.continuous.standing import read_validation
 from truecopy.transfer.control import CONTROL, COUNTS, REPORT, Control
 from truecopy.transfer.cutover.back import way_back
 from truecopy.transfer.cutover.standing import settled
-from truecopy.transfer.cutover.state import STEPS
+from truecopy.transfer.cutover.state import STEPS, SWITCHED, Steps
 from truecopy.transfer.ledger import CHUNKS, PROGRESS, SOURCES, TASKS, Ledger
 from truecopy.transfer.proof.store import has_store, remove_store
 from truecopy.transfer.proof.target_log import remove_target_log
@@ -54,6 +56,7 @@ def delete_task(settings: Settings) -> list[str]:
     if not any(lines.values()) and not kept and Validations().find(settings.task) is None:
         raise NoSuchTask(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
     _stop_validation(settings.task)
+    locked = [line for way in ways for line in _still_locked(way)]
     # A cutover makes a slot for the way back before anything else of it is there.
     has_back = STEPS in lines[settings.task] or bool(lines.get(back.task))
     said = _forget_streams(
@@ -69,7 +72,7 @@ def delete_task(settings: Settings) -> list[str]:
     KnownProgress(settings.task).forget()
     for way in ways:
         said += _forget_lines(way)
-    return said + _forget_validation(settings.task)
+    return said + _forget_validation(settings.task) + locked
 
 
 def _may_keep_lines(endpoint: Endpoint) -> bool:
@@ -89,6 +92,19 @@ def _require_still(way: Settings) -> None:
         line, report = Ledger(target, way.task).find(), Control(target, way.task).report()
     if is_running(line, report):
         raise UsageError(f"{way.task} runs: end it first (Ctrl-C where it was started)")
+
+
+def _still_locked(way: Settings) -> list[str]:
+    """The side that a cutover left is closed still, and nobody else knows what it was like before."""
+    left = Steps(parse_endpoint(way.target), way.task).find()
+    if left is None or left.name != SWITCHED or left.detail.get("way") not in (READ_ONLY, REVOKE):
+        return []
+    old, lock = parse_endpoint(way.source), left.detail["way"]
+    said = [f"{old} keeps writers off still ({lock}), as the cutover left it"]
+    with suppress(TruecopyError), pool.lease(old) as session:
+        if isinstance(session, HoldsOffWriters):
+            said += session.writers().undoing(lock, left.detail.get("before", {}))
+    return said
 
 
 def _stop_validation(task: str) -> None:

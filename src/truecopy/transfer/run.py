@@ -34,6 +34,7 @@ from truecopy.stream.removal import remove
 from truecopy.transfer.carried import Departed, Departures
 from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.copying import Copying
+from truecopy.transfer.cutover.returning import forget_given_up
 from truecopy.transfer.cutover.state import require_no_cutover
 from truecopy.transfer.indexes import make_indexes, tie_tables
 from truecopy.transfer.joining import begin_notes, require_joined
@@ -241,6 +242,7 @@ class Transfer:
         claimed = ledger.claim(origin, self.sources, left)
         begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
+        forget_given_up(self._settings, plans, claimed.epoch)
         return claimed
 
     def beginning(self, plans: Mapping[str, TablePlan]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from truecopy.spark import session as spark_session
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.transfer.control import Control, Wishes
-from truecopy.transfer.cutover import after_kill, rollback, state, switch
+from truecopy.transfer.cutover import after_kill, new_side, rollback, state, switch
 from truecopy.transfer.cutover.back import require_reversible
 from truecopy.transfer.cutover.downtime import refusing_signals
 from truecopy.transfer.cutover.evidence import Evidence
@@ -144,8 +144,14 @@ class Cutover:
         self._require_wanted()
         stage.facts.opens = stage.facts.opens or stage.back.locked()
         way = self._find_way(rehearse)
+        new_side.require_open(stage, way)
         stage.writers = stage.writers_here(way)
         stage.facts.way = way
+        if stage.writers.lasts and stage.writers.is_held():
+            stage.said(
+                f"{stage.source} keeps writers off already ({way}), before this {stage.command}, and still will where"
+                " it is given up"
+            )
         stage.stream = stage.stack.enter_context(KeyspaceStream(stage.request))
         if lines := stage.stream.missing():
             raise CannotFinish("; ".join(lines))
@@ -230,8 +236,10 @@ class Cutover:
         stage.facts.before, stage.facts.locked_at = before, time.time()
         stage.enter(state.HOLDING)
         stage.downtime.begin()
+        stage.is_locking = True
         stage.writers.hold(before, stage.downtime.left)
         stage.enter(state.HELD)
+        stage.is_locking = False
         final = stage.stream.current()
         stage.facts.final = final
         if not stage.following.wait_for(stage.stream, final, stage.downtime.left):

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from truecopy.engines import pool
 from truecopy.engines.protocols import Session
-from truecopy.engines.writers import TABLES
-from truecopy.model.errors import TruecopyError
+from truecopy.engines.writers import READ_ONLY, TABLES, HoldsOffWriters
+from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.spark import session as spark_session
 from truecopy.transfer.cutover import state
 from truecopy.transfer.cutover.downtime import Downtime
@@ -17,6 +17,27 @@ from truecopy.transfer.cutover.writers import Writers, find_way, writers_of
 from truecopy.transfer.proof.checksum import compare_whole
 from truecopy.transfer.proof.chosen import CHECKSUM
 from truecopy.transfer.proof.verifier import Scene
+
+
+def require_open(stage: Stage, way: str) -> None:
+    """Refuses what would end with writers on neither side: nobody could be let in there."""
+    with pool.lease(stage.target) as target:
+        if not isinstance(target, HoldsOffWriters):
+            return
+        there, reach = target.writers(), ""
+        if isinstance(stage.here, HoldsOffWriters):
+            reach = stage.here.writers().reach(way)
+        if reach and reach == there.reach(way):
+            raise UsageError(
+                f"{stage.source} and {stage.target} are on one server, and lock: {way} would close all of it: use"
+                " cutover.lock: tables, or a command"
+            )
+        is_opened = _locks_itself(stage) or stage.how.commands.switch or stage.how.callback
+        if READ_ONLY in there.ways and not is_opened and there.is_held(READ_ONLY, ()):
+            raise UsageError(
+                f"{stage.target} is read-only, and nobody could be let in there: SET GLOBAL read_only = 0, or give"
+                " cutover.commands.switch, which opens it"
+            )
 
 
 def let_in(stage: Stage) -> None:

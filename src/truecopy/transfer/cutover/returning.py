@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, cast
 
 from truecopy.engines import pool
@@ -13,10 +14,31 @@ from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.offset import Offset
 from truecopy.stream.removal import remove
 from truecopy.transfer.cutover import state
+from truecopy.transfer.cutover.back import forth_name, is_back, returns, way_back
 from truecopy.transfer.cutover.state import Steps
 from truecopy.transfer.cutover.stillness import changes_after
 from truecopy.transfer.ledger import REPLICATE, Ledger
+from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.settings import Settings
+
+
+def forget_given_up(settings: Settings, plans: Mapping[str, TablePlan], epoch: int) -> None:
+    """Removes what a cutover had made for the way back that was killed before it locked anybody out.
+
+    It is for whoever has taken the task over: nobody reads that slot, and it would hold the new side's log.
+    """
+    steps = Steps(parse_endpoint(settings.target), settings.task)
+    if (left := steps.find()) is None or left.name != state.CATCHING_UP:
+        return
+    steps.take(epoch)
+    if (left := steps.find()) is None or left.epoch != epoch:
+        return  # of a cutover that has taken the task over in turn
+    with ExitStack() as stack:
+        back = way_back(settings, returns(plans))
+        # The way back of a way back is the task itself.
+        back = replace(back, task=forth_name(settings.task)) if is_back(settings) else back
+        Returning(back, stack).remove()
+    steps.enter(state.ROLLED_BACK, epoch, left.detail)
 
 
 class Returning:

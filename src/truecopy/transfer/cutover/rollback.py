@@ -25,7 +25,13 @@ _PATIENCE_SECONDS = 10.0
 
 def roll_back(stage: Stage, error: BaseException) -> CutoverReport:
     """Lets writers into the old side again, unless somebody else is at it."""
-    _take_back(stage, error)
+    try:
+        _take_back(stage, error)
+    except Overtaken:
+        if stage.is_locking:
+            # Whoever has taken over let writers in before this lock came to be, and says that they are in.
+            release(stage, stage.writers, stage.facts.before)
+        raise
     if stage.downtime.has_begun:
         release(stage, stage.writers, stage.facts.before)
         stage.downtime.end()

@@ -36,6 +36,7 @@ class Stage:
         here: A session of the old side, which may hold its writers off.
         line: The task in the target's ledger, taken over by this cutover.
         writers: Those of the old side.
+        is_locking: A lock of the old side was asked for, and nobody else knows yet that it came to be.
         is_deciding: Whether the new side may have been told by now that it takes over.
     """
 
@@ -63,6 +64,7 @@ class Stage:
         self.downtime = Downtime(how.max_downtime)
         self.notes: list[str] = []
         self.following: Following | None = None
+        self.is_locking = False
         self.is_deciding = False
         self.traced = telemetry.Steps(task=settings.task)
         self._listener = listener

@@ -28,9 +28,11 @@ class Writers(Protocol):
 
     Attributes:
         way: How they are held off; kept, so that another process can let them in again.
+        lasts: Whether the database itself holds them off until it is told otherwise, so that it can be asked.
     """
 
     way: str
+    lasts: bool
 
     def survey(self) -> dict[str, Any]: ...
     def hold(self, before: Mapping[str, Any], seconds: float) -> None: ...
@@ -126,6 +128,7 @@ class EngineWriters:
 
     def __init__(self, session: HoldsOffWriters, way: str, tables: Sequence[TableName]) -> None:
         self.way = way
+        self.lasts = way != TABLES
         self._gate = session.writers()
         self._tables = tuple(tables)
 
@@ -150,6 +153,8 @@ class EngineWriters:
 
 class HookWriters:
     """Held off by a command or an address."""
+
+    lasts = False
 
     def __init__(self, hooks: Hooks, way: str, seconds: float) -> None:
         self.way = way
@@ -180,6 +185,7 @@ class WritersByHand:
     """Held off by somebody, before the cutover began; the log shows whether that is so."""
 
     way = NONE
+    lasts = False
 
     def survey(self) -> dict[str, Any]:
         return {}

@@ -14,7 +14,7 @@ from truecopy.transfer.proof.mapped import is_looked_up, kept_by
 from truecopy.transfer.proof.observed import observed
 from truecopy.transfer.proof.shrinking import ShrinkRules
 from truecopy.transfer.proof.store import open_store
-from truecopy.transfer.proof.target_log import TargetVerifier
+from truecopy.transfer.proof.target_log import TargetVerifier, stop_watching
 from truecopy.transfer.proof.verifier import NotProven, Outcome, Scene, Verifier
 
 INLINE, ITERATIVE, CHECKSUM, TARGET = "inline", "iterative", "checksum", "target"
@@ -31,6 +31,8 @@ def open_verifiers(
     tables that have left the task, or have got another key, leave the store: a run that goes on, and a cutover, begin
     with a comparison of all rows of the tables that are left.
     """
+    if TARGET not in wanted:
+        stop_watching(scene.task, target)
     if not {INLINE, ITERATIVE, TARGET}.intersection(wanted):
         return []
     store = open_store(scene.task, target.identity)

@@ -37,7 +37,7 @@ from truecopy.transfer.proof.store import UNCOUNTED, ReverifyStore, has_store, o
 from truecopy.transfer.proof.verifier import ROGUE, SHOWN, Mismatch, Outcome, Scene
 
 BYTES_PER_STEP = 64 << 20
-_MARK, _CHANGES = "target/mark", "target/changes"
+_MARK, _CHANGES, _LEAVING = "target/mark", "target/changes", "target/leaving"
 _WAIT_SECONDS = 0.2
 
 
@@ -64,6 +64,20 @@ def remove_target_log(endpoint: Endpoint, task: str) -> bool:
         if not isinstance(session, KeepsAnnotations):
             return False
     return remove_from(endpoint, target_log(task, endpoint))
+
+
+def stop_watching(task: str, endpoint: Endpoint) -> None:
+    """For a task that does not want the verifier any more: a slot that nobody reads would hold the target's log."""
+    if not has_store(task):
+        return
+    with open_store(task, endpoint.identity) as store:
+        if store.note(_MARK) is None and store.note(_LEAVING) is None:
+            return
+        # The mark goes before the slot, as in `finish`; a crash between the two must not forget the slot.
+        store.write_note(_LEAVING, "")
+        store.forget_notes(_MARK, _CHANGES, SHAPES, ALTERING)
+        remove_target_log(endpoint, task)
+        store.forget_notes(_LEAVING)
 
 
 class TargetVerifier:
