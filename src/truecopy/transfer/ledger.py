@@ -34,7 +34,7 @@ _CREATE = (
         committed_at BIGINT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (task, part))""",
     f"""CREATE TABLE IF NOT EXISTS {SOURCES} (
         task VARCHAR(190) NOT NULL, source_table VARCHAR(190) NOT NULL, identity TEXT NOT NULL,
-        schema_id VARCHAR(16) NOT NULL, PRIMARY KEY (task, source_table))""",
+        schema_id VARCHAR(16) NOT NULL, terms TEXT NOT NULL, PRIMARY KEY (task, source_table))""",
 )
 
 
@@ -70,10 +70,12 @@ class SourceLine:
         identity: By which the source knows it, whatever it is called; or the position at which a table has got its
             name, where that is the same to the task: it was carried by another name, or somebody says so.
         schema_id: The definition that changes were last applied under, as the metastore knows it.
+        terms: What the task said of it when it was copied; empty where that is not known any more.
     """
 
     identity: str
     schema_id: str
+    terms: str = ""
 
 
 @dataclass(frozen=True)
@@ -305,9 +307,10 @@ class Ledger:
 
     def sources(self) -> dict[str, SourceLine]:
         rows = self._lines.look(
-            f"SELECT source_table, identity, schema_id FROM {SOURCES} WHERE task = ?", self._task
+            f"SELECT source_table, identity, schema_id, terms FROM {SOURCES} WHERE task = ?",
+            self._task,
         )
-        return {table: SourceLine(identity, schema_id) for table, identity, schema_id in rows}
+        return {table: SourceLine(*line) for table, *line in rows}
 
     def note_source(self, table: str, line: SourceLine, epoch: int) -> None:
         """Says anew what a source table is."""
@@ -323,8 +326,8 @@ class Ledger:
 
     def _say_source(self, table: str, line: SourceLine) -> None:
         self._lines.execute(
-            f"INSERT INTO {SOURCES} (task, source_table, identity, schema_id) VALUES (?, ?, ?, ?)",
-            *(self._task, table, line.identity, line.schema_id),
+            f"INSERT INTO {SOURCES} (task, source_table, identity, schema_id, terms) VALUES (?, ?, ?, ?, ?)",
+            *(self._task, table, line.identity, line.schema_id, line.terms),
         )
 
     def rename_source(self, old: str, new: str, identity: str | None, epoch: int) -> None:
@@ -339,6 +342,11 @@ class Ledger:
                     f"UPDATE {SOURCES} SET identity = ? WHERE task = ? AND source_table = ?",
                     *(identity, self._task, old),
                 )
+            self._lines.execute(  # its rows go elsewhere, rightly
+                f"UPDATE {SOURCES} SET terms = '' WHERE task = ? AND source_table = ?",
+                self._task,
+                old,
+            )
             for lines in (CHUNKS, SOURCES):
                 self._lines.execute(
                     f"UPDATE {lines} SET source_table = ? WHERE task = ? AND source_table = ?",

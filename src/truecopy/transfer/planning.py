@@ -42,6 +42,7 @@ from truecopy.transfer.preflight.guarantee import NO_TARGET, require_target
 from truecopy.transfer.proof.shapes import altering
 from truecopy.transfer.redefinition import as_of, defined_by, known_definition, refuse_replaced
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.terms import broken_terms, terms_of
 from truecopy.transfer.ties import are_wanted, find_ties, require_possible
 from truecopy.transfer.widening import widen
 
@@ -89,13 +90,19 @@ class Planning:
         elif line is not None:
             noted = ledger.sources()
             tables = self._as_of_the_last_change(source, target, tables)
-        plans = self._plan(source, target, tables, self._target_table)
-        self.sources = self._source_lines(source, plans.keys() - noted.keys())
+        mappings = self._mapped(source, tables)
+        if line is not None:
+            self._require_terms(target, mappings.values())
+        plans = self._plan(source, target, tables, mappings, self._target_table)
+        silent = {name: plans[name].mapping for name in plans.keys() - noted.keys()}
+        self.sources = self._source_lines(source, silent)
         return plans
 
     def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The same for a task that has made its tables; nothing is written."""
-        return self._plan(source, target, self._chosen(source), self._found_table)
+        tables = self._chosen(source)
+        mappings = self._mapped(source, tables)
+        return self._plan(source, target, tables, mappings, self._found_table)
 
     def _chosen(self, source: Session) -> dict[TableName, Table]:
         """The tables of the task, as they are now."""
@@ -104,16 +111,32 @@ class Planning:
         names = [name for name in source.tables() if self._settings.wants(name)]
         return {name: source.describe(name) for name in names}
 
-    def _source_lines(self, source: Introspects, tables: Iterable[str]) -> dict[str, SourceLine]:
-        """Which tables they are, and how they are defined: later changes are judged by that."""
+    def _source_lines(
+        self, source: Introspects, tables: Mapping[str, TableMapping]
+    ) -> dict[str, SourceLine]:
+        """Which tables they are, how they are defined, and made into others: what comes later is judged by that."""
         definitions, lines = Definitions(), {}
         identities = _identities(source)
-        for table in tables:
-            name = parse_name(table)
-            definition = defined_by(source.describe(name))
+        for table, mapping in tables.items():
+            definition = defined_by(source.describe(mapping.source))
             definitions.remember([definition])
-            lines[table] = SourceLine(identities.get(name, ""), definition.schema_id)
+            identity = identities.get(mapping.source, "")
+            lines[table] = SourceLine(identity, definition.schema_id, terms_of(mapping))
         return lines
+
+    def _require_terms(self, target: Session, mappings: Iterable[TableMapping]) -> None:
+        """Refuses what would be made otherwise than the rows that are on the target already."""
+        ledger = self._ledger(target)
+        kept, copied = ledger.sources(), ledger.copied()
+        for mapping in mappings:
+            name = str(mapping.source)
+            if name not in kept or not (name in copied and copied[name].chunks_copied):
+                continue
+            if why := broken_terms(kept[name].terms, mapping):
+                raise UsageError(
+                    f"the task says something else of {name} than when its rows were copied: {why}; put it back, or"
+                    " begin anew: truecopy delete, then truecopy run"
+                )
 
     def _as_of_the_last_change(
         self, source: Introspects, target: Session, present: Mapping[TableName, Table]
@@ -176,18 +199,23 @@ class Planning:
                     " it, or carry it by a task of its own"
                 )
 
+    def _mapped(
+        self, source: Session, tables: Mapping[TableName, Table]
+    ) -> dict[TableName, TableMapping]:
+        if not tables and not self.departed:
+            raise UsageError(f"no table of {self._source} is chosen by the task")
+        home = _home(cast(Introspects, source), [*tables, *map(parse_name, self.departed)])
+        self.rules = replace(self._settings.rules, home=home, infer=self._infer)
+        return {mapping.source: mapping for mapping in plan_tables(tables.values(), self.rules)}
+
     def _plan(
         self,
         source: Session,
         target: Session,
         tables: Mapping[TableName, Table],
+        mappings: Mapping[TableName, TableMapping],
         onto_for: _TargetTable,
     ) -> dict[str, TablePlan]:
-        if not tables and not self.departed:
-            raise UsageError(f"no table of {self._source} is chosen by the task")
-        home = _home(cast(Introspects, source), [*tables, *map(parse_name, self.departed)])
-        self.rules = replace(self._settings.rules, home=home, infer=self._infer)
-        mappings = {mapping.source: mapping for mapping in plan_tables(tables.values(), self.rules)}
         ties = self._ties(source, target, tables, mappings)
         plans = {}
         for name, mapping in mappings.items():
