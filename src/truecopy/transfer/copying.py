@@ -46,17 +46,16 @@ class Copying:
     def copy(
         self,
         spark: SparkSession,
-        source: Session,
         steering: Steering,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """Copies chunk after chunk; each is told of when it is in. What `check` raises then ends the copy."""
-        self._require_origin(source)
-        with pool.lease(self._target) as target:
+        with pool.lease(self._source) as source, pool.lease(self._target) as target:
+            self._require_origin(source)
             tasks = self._planned(source, target)
             lanes = 1 if target.driver_local else spark.sparkContext.defaultParallelism
         steering.expect({name: plan.comparison.rows for name, plan in self._plans.items()})
-        pace = partial(steering.pace, lanes=lanes, cut=partial(self._cut_smaller, source))
+        pace = partial(steering.pace, lanes=lanes, cut=self._cut_smaller)
         for copied in self._copied(spark, tasks, pace):
             steering.pulse.copied(copied)
             check()
@@ -122,12 +121,13 @@ class Copying:
         rows = chunk_rows(self._settings, plan.comparison.row_bytes)
         return plan_chunks(source, read, Options(chunk_rows=rows))
 
-    def _cut_smaller(self, source: Session, task: CopyTask, rows: int) -> list[CopyTask]:
+    def _cut_smaller(self, task: CopyTask, rows: int) -> list[CopyTask]:
         """A chunk that was not begun as several of about so many rows; as it is, where it cannot be cut."""
         plan = task.plan
         if not _is_ordered(plan):
             return [task]
-        between = cast(Reads, source).boundaries(plan.read, task.chunk, rows)
+        with pool.lease(self._source) as source:
+            between = cast(Reads, source).boundaries(plan.read, task.chunk, rows)
         if not between:
             return [task]
         chunks = chunks_between(between, task.chunk)

@@ -131,45 +131,45 @@ class Transfer:
 
     def _run(self, snapshot_only: bool, until_caught_up: bool) -> RunReport:
         begun = time.monotonic()
-        with connect(self._source) as source:
-            # Not held open: a file must be free when workers write to it.
-            with pool.lease(self._target) as target:
-                plans = self.prepare(source, target)
-                line = self._claim(target, plans)
-                is_file = target.driver_local
-            steering = Steering(
-                self._settings,
-                line.epoch,
-                self._target,
-                self._listener.progress,
-                self._listener.said,
-            )
-            state, applied, waiting = SNAPSHOT, Counter[str](), 0
-            replication: Replication | None = None
-            with steering.running(beside=not is_file), ExitStack() as stack:
-                spark = spark_session(self._settings.master)
-                watch = stack.enter_context(self._watching(spark, self._still_there(plans), line))
-                if not snapshot_only and not until_caught_up:
-                    stack.enter_context(validating([self._settings], self._listener.said))
-                if self._settings.leg is not None:
-                    watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
-                with watch.reading_along():
-                    if line.phase == SNAPSHOT:
-                        steering.enter(SNAPSHOT)
-                        self._copy(spark, source, plans, line, steering, watch)
-                    if not snapshot_only:
-                        replication = self._replay(spark, source, plans, line, steering, watch)
-                if replication is not None:
-                    replication.replaying = False
-                    steering.enter(REPLICATE)
-                    if until_caught_up:
-                        watch.look()
-                        steering.pulse.lags(self._lag())
-                    else:
-                        with watch.beside(), telemetry.span(REPLICATE, task=self._settings.task):
-                            self._keep_up(spark, replication, steering, watch)
-                    state, applied = REPLICATE, replication.applied
-                waiting = watch.waiting
+        # Neither is held open: a file must be free when workers write to it, and a copy may take longer than a server
+        # keeps a connection that says nothing.
+        with connect(self._source) as source, pool.lease(self._target) as target:
+            plans = self.prepare(source, target)
+            line = self._claim(target, plans)
+            is_file = target.driver_local
+        steering = Steering(
+            self._settings,
+            line.epoch,
+            self._target,
+            self._listener.progress,
+            self._listener.said,
+        )
+        state, applied, waiting = SNAPSHOT, Counter[str](), 0
+        replication: Replication | None = None
+        with steering.running(beside=not is_file), ExitStack() as stack:
+            spark = spark_session(self._settings.master)
+            watch = stack.enter_context(self._watching(spark, self._still_there(plans), line))
+            if not snapshot_only and not until_caught_up:
+                stack.enter_context(validating([self._settings], self._listener.said))
+            if self._settings.leg is not None:
+                watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
+            with watch.reading_along():
+                if line.phase == SNAPSHOT:
+                    steering.enter(SNAPSHOT)
+                    self._copy(spark, plans, line, steering, watch)
+                if not snapshot_only:
+                    replication = self._replay(spark, plans, line, steering, watch)
+            if replication is not None:
+                replication.replaying = False
+                steering.enter(REPLICATE)
+                if until_caught_up:
+                    watch.look()
+                    steering.pulse.lags(self._lag())
+                else:
+                    with watch.beside(), telemetry.span(REPLICATE, task=self._settings.task):
+                        self._keep_up(spark, replication, steering, watch)
+                state, applied = REPLICATE, replication.applied
+            waiting = watch.waiting
         return RunReport(
             self._settings.task,
             state,
@@ -182,7 +182,6 @@ class Transfer:
     def _replay(
         self,
         spark: SparkSession,
-        source: Session,
         plans: Mapping[str, TablePlan],
         line: TaskLine,
         steering: Steering,
@@ -190,7 +189,7 @@ class Transfer:
     ) -> Replication:
         """Passes the end of the copy, and finishes the tables."""
         there = self._still_there(plans)
-        self._tie_tables(source, there)
+        self._tie_tables(there)
         steering.expect({name: plan.comparison.rows for name, plan in plans.items()})
         replication = self.replication(plans, line)
         replication.replaying = line.phase != REPLICATE
@@ -198,7 +197,7 @@ class Transfer:
         steering.enter(REPLAY)
         with telemetry.span(REPLAY, task=self._settings.task):
             self._catch_up(spark, replication, steering, watch)
-            self._finish_tables(source, there, line)
+            self._finish_tables(there, line)
         return replication
 
     def _still_there(self, plans: Mapping[str, TablePlan]) -> dict[str, TablePlan]:
@@ -270,14 +269,13 @@ class Transfer:
     def _copy(
         self,
         spark: SparkSession,
-        source: Session,
         plans: Mapping[str, TablePlan],
         line: TaskLine,
         steering: Steering,
         watch: Watch,
     ) -> None:
         with telemetry.span(SNAPSHOT, task=self._settings.task), explained():
-            self.copying(plans, line).copy(spark, source, steering, watch.check)
+            self.copying(plans, line).copy(spark, steering, watch.check)
         with pool.lease(self._target) as target:
             self._ledger(target).enter(REPLAY, line.epoch)
 
@@ -424,15 +422,17 @@ class Transfer:
             return 0.0 if stream.has_reached(reached, end) else behind
         return None
 
-    def _tie_tables(self, source: Session, plans: Mapping[str, TablePlan]) -> None:
+    def _tie_tables(self, plans: Mapping[str, TablePlan]) -> None:
         """Foreign keys that have to act, before the first change by which they do."""
         if tied_plans(plans):
-            with self._altering(plans), pool.lease(self._target) as target:
+            with (
+                self._altering(plans),
+                pool.lease(self._source) as source,
+                pool.lease(self._target) as target,
+            ):
                 tie_tables(cast(Introspects, source), target, plans, self._settings.annotation)
 
-    def _finish_tables(
-        self, source: Session, plans: Mapping[str, TablePlan], line: TaskLine
-    ) -> None:
+    def _finish_tables(self, plans: Mapping[str, TablePlan], line: TaskLine) -> None:
         """Indexes and foreign keys, once nothing goes back in time any more."""
         with pool.lease(self._target) as target:
             ledger = self._ledger(target)
@@ -440,7 +440,7 @@ class Transfer:
             if found is None or found.phase != REPLAY:
                 return
             if isinstance(target, Creates) and self._makes_indexes:
-                with self._altering(plans):
+                with self._altering(plans), pool.lease(self._source) as source:
                     here = cast(Introspects, source)
                     make_indexes(here, target, plans, self._settings.annotation)
             ledger.enter(REPLICATE, line.epoch)
