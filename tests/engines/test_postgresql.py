@@ -194,6 +194,25 @@ def test_rows_are_counted_where_nothing_was_analysed(
     assert described(session).rows == 500
 
 
+@pytest.mark.parametrize("parted", [False, True])
+def test_an_old_estimate_grows_with_the_table(
+    session: PostgreSQL, postgres_db: Database, parted: bool
+) -> None:
+    kind = "PARTITION BY RANGE (id)" if parted else ""
+    postgres_db.execute(f"CREATE TABLE t (id int PRIMARY KEY, v text) {kind}")
+    if parted:
+        postgres_db.execute(
+            "CREATE TABLE old PARTITION OF t FOR VALUES FROM (0) TO (1001);"
+            "CREATE TABLE young PARTITION OF t FOR VALUES FROM (1001) TO (100000)"
+        )
+    fill = "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series({}, {}) AS i"
+    postgres_db.execute(f"{fill.format(1, 1000)}; ANALYZE t")
+    postgres_db.execute(fill.format(1001, 20_000))
+    table = described(session)
+    assert 18_000 < table.rows < 22_000
+    assert 100 < table.row_bytes < 200
+
+
 def test_copy_keeps_every_text(session: PostgreSQL, postgres_db: Database) -> None:
     texts = [
         None, "", "NULL", "NA", "nan", "#N/A", "\\N", "\\.", '"', '""', ",", "\n", "\r\n", "a\\b",

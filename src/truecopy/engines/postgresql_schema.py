@@ -95,9 +95,13 @@ LEFT JOIN pg_class s ON s.relkind = 'S' AND s.oid =
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _CHECKS = "SELECT conname::text FROM pg_constraint WHERE conrelid = %s AND contype IN ('c', 'x') ORDER BY 1"
-# A partitioned table has no rows of its own: its leaves do.
+# A partitioned table has no rows of its own: its leaves do. The estimate is as old as the last ANALYZE; as the planner
+# does, only the rows of a page are taken from it, and how many pages there are from the file.
 _SIZE = """
-SELECT min(c.reltuples) >= 0, sum(c.reltuples)::bigint, sum(pg_table_size(c.oid))::bigint
+SELECT bool_and(c.reltuples >= 0 AND (c.relpages > 0 OR pg_relation_size(c.oid) = 0)),
+    sum(c.reltuples::float8 * pg_relation_size(c.oid) / current_setting('block_size')::int
+        / greatest(c.relpages, 1))::bigint,
+    sum(pg_table_size(c.oid))::bigint
 FROM pg_class c WHERE c.relkind = 'r' AND c.oid IN
     (SELECT relid FROM pg_partition_tree(%s) UNION ALL SELECT %s)
 """
