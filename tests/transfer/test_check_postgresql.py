@@ -27,6 +27,25 @@ def test_a_table_whose_changes_would_not_come(postgres_db: Database, mariadb_db:
     assert check(postgres_db, mariadb_db, exclude=("bare",)).is_ready
 
 
+def test_a_partition_whose_writers_would_fail(postgres_db: Database, mariadb_db: Database) -> None:
+    postgres_db.execute(
+        "CREATE TABLE seen (who int) PARTITION BY LIST (who);"
+        "CREATE TABLE seen_1 PARTITION OF seen FOR VALUES IN (1);"
+        "ALTER TABLE seen REPLICA IDENTITY FULL"
+    )
+    report = check(postgres_db, mariadb_db)
+    for subject, words in (
+        (Subject.LOG, "its changes not streamed"),
+        (Subject.KEYS, "not streamed"),
+    ):
+        lost = found(report, subject, words)
+        assert (lost.level, lost.table) == (Level.ERROR, "public.seen")
+        assert "which public.seen_1 lack" in lost.message
+        assert lost.remedy.startswith('ALTER TABLE "public"."seen_1" REPLICA IDENTITY FULL')
+    postgres_db.execute("ALTER TABLE seen_1 REPLICA IDENTITY FULL")
+    assert check(postgres_db, mariadb_db).is_ready
+
+
 def test_a_changed_key_that_would_stop_the_run(postgres_db: Database, mariadb_db: Database) -> None:
     postgres_db.execute(
         "CREATE TABLE pages (slug varchar(200) PRIMARY KEY, title varchar(80), body text);"

@@ -331,7 +331,7 @@ def test_tables_that_cannot_be_followed_are_refused(
 ) -> None:
     postgres_db.execute(CREATE)
     target = mariadb_db.url
-    with pytest.raises(UsageError, match="neither a key nor a replica identity"):
+    with pytest.raises(UsageError, match="has no key, and its changes are not streamed: it has no"):
         Transfer(settings(postgres_db.url, target)).run(snapshot_only=True)
     with duckdb.connect(tmp_path / "shop") as shop:
         shop.execute(CREATE)
@@ -343,6 +343,21 @@ def test_tables_that_cannot_be_followed_are_refused(
         heap = Relation(session.endpoint, (table.name,), table.columns, (table.columns[0].type,), 0)
         with pytest.raises(UsageError, match="MyISAM no snapshots"):
             cast(ReadsAtPosition, session).require_position(heap)
+
+
+def test_partitions_without_an_identity_are_named(postgres_db: Database) -> None:
+    postgres_db.execute(
+        f"{CREATE} PARTITION BY LIST (who); CREATE TABLE rest PARTITION OF seen DEFAULT;"
+        "CREATE TABLE seen_1 PARTITION OF seen FOR VALUES IN (1);"
+        "ALTER TABLE seen REPLICA IDENTITY FULL; ALTER TABLE seen_1 REPLICA IDENTITY FULL"
+    )
+    with connect(parse_endpoint(postgres_db.url)) as session:
+        seen = relation_of(session, session.endpoint)
+        assert isinstance(session, ReadsAtPosition)
+        with pytest.raises(UsageError, match=r"which public\.rest lack.*ALTER TABLE .*rest"):
+            session.require_position(seen)
+        postgres_db.execute("ALTER TABLE rest REPLICA IDENTITY FULL")
+        session.require_position(seen)
 
 
 def test_a_key_that_the_log_does_not_have_is_refused(

@@ -45,16 +45,17 @@ JOIN pg_attribute a ON a.attrelid = %s AND a.attnum = b.attnum
 LEFT JOIN pg_collation c ON c.oid = a.attcollation
 ORDER BY a.attnum
 """
+# A key that can be deferred is no replica identity: it is the last choice.
 _UNIQUE = """
-SELECT i.indisprimary, array_agg(a.attname::text ORDER BY k.place)
+SELECT array_agg(a.attname::text ORDER BY k.place)
 FROM pg_index i
 JOIN pg_class x ON x.oid = i.indexrelid
 CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
     AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
-GROUP BY i.indexrelid, i.indisprimary, x.relname
-ORDER BY i.indisprimary DESC, count(*), x.relname
+GROUP BY i.indexrelid, i.indimmediate, i.indisprimary, x.relname
+ORDER BY i.indimmediate DESC, i.indisprimary DESC, count(*), x.relname
 """
 _FOREIGN = """
 SELECT array_agg(a.attname::text ORDER BY k.place), min(n.nspname::text), min(p.relname::text),
@@ -238,8 +239,8 @@ def _next_number(fetch: Fetch, table: int, column: str) -> int | None:
 
 
 def unique_keys(fetch: Fetch, table: int) -> tuple[tuple[str, ...], ...]:
-    """Every unique constraint of the table with this object id, the primary key first."""
-    return tuple(tuple(key) for _, key in fetch(Statement(_UNIQUE, (table,))))
+    """Every unique constraint of the table with this object id, the primary key first, deferrable ones last."""
+    return tuple(tuple(key) for (key,) in fetch(Statement(_UNIQUE, (table,))))
 
 
 def describe_columns(fetch: Fetch, dialect: PostgreSQLDialect, table: int) -> tuple[Column, ...]:

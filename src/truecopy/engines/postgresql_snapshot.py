@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from truecopy.engines.postgresql_identity import identity_missing, lacking_identity
 from truecopy.engines.protocols import Statement
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.relation import Relation
@@ -25,18 +26,12 @@ SLOT_SECONDS = 300
 
 def require_position(session: PostgreSQL, relation: Relation) -> None:
     """Refuses tables that cannot be published without making their updates fail."""
+    lacking = lacking_identity(session.fetch)
     for name in relation.tables:
-        ((identity,),) = session.fetch(
-            Statement(
-                "SELECT relreplident::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
-                " WHERE nspname = %s AND relname = %s",
-                (name.schema, name.table),
-            )
-        )
-        if identity != "f":
+        if name in lacking:
+            why = identity_missing(session.dialect, name, lacking[name])
             raise UsageError(
-                f"{name} has neither a key nor a replica identity, so its changes are not streamed: give it a primary"
-                f" key, ALTER TABLE {name} REPLICA IDENTITY FULL, or leave it out"
+                f"{name} has no key, and its changes are not streamed: {why}, or leave it out"
             )
 
 

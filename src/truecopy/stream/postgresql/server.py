@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from truecopy.engines.postgresql import PostgreSQL
+from truecopy.engines.postgresql_identity import identity_missing, lacking_identity
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
@@ -16,15 +17,14 @@ from truecopy.stream.postgresql.names import Names, is_origin, is_wanted
 SLOT_SECONDS = 300
 """How long to wait for transactions that are open when the slot is made."""
 
-# An identity is what the log has of a row that is changed: without one, a published table refuses
-# every UPDATE and DELETE. A partitioned table has that of its root, under whose name it is published.
+# While a statement runs, or a transaction, two rows may have one value of a key that can be deferred: whoever follows
+# the log by such a key takes one of them for the other.
 _TABLES = """
-SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relpersistence = 'p',
-    CASE c.relreplident
-        WHEN 'f' THEN true
-        WHEN 'd' THEN EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)
-        WHEN 'i' THEN EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisreplident)
-        ELSE false END,
+SELECT n.nspname::text, c.relname::text, c.relkind = 'p', c.relpersistence = 'p', COALESCE((
+        SELECT NOT bool_or(i.indimmediate) FROM pg_index i
+        WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attnotnull
+                AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))), false),
     pg_has_role(c.relowner, 'USAGE')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
@@ -67,17 +67,23 @@ ORDER BY xact_start LIMIT 3
 
 @dataclass(frozen=True)
 class TableFacts:
-    """A table of the database, and whether it can be published."""
+    """A table of the database, and whether it can be published.
+
+    Attributes:
+        lacking: Itself and its partitions, as far as they have no replica identity.
+        deferrable: It has keys, and all of them can be deferred.
+    """
 
     name: TableName
+    lacking: tuple[TableName, ...]
     partitioned: bool
     logged: bool
-    has_identity: bool
+    deferrable: bool
     owned: bool
 
     @property
     def publishable(self) -> bool:
-        return self.logged and self.has_identity
+        return self.logged and not self.deferrable and not self.lacking
 
 
 @dataclass(frozen=True)
@@ -129,9 +135,11 @@ class Plan:
 
 def list_tables(session: PostgreSQL) -> list[TableFacts]:
     """Every table of the database."""
+    lacking = lacking_identity(session.fetch)
     return [
-        TableFacts(TableName(schema, table), *facts)
+        TableFacts(name, lacking.get(name, ()), *facts)
         for schema, table, *facts in session.fetch(Statement(_TABLES))
+        for name in (TableName(schema, table),)
     ]
 
 
@@ -325,10 +333,12 @@ def _remedy(session: PostgreSQL, table: TableFacts) -> str:
     name = table_sql(session.dialect, table.name)
     if not table.logged:
         return f"it is not logged: ALTER TABLE {name} SET LOGGED"
-    return (
-        "it has no replica identity, so the log cannot say which row was changed: give it a primary key,"
-        f" or ALTER TABLE {name} REPLICA IDENTITY FULL"
-    )
+    if table.deferrable:
+        return (
+            "its key can be deferred, so two rows may have it at once in the log, which does not tell them apart then:"
+            " drop it and add it NOT DEFERRABLE, or give the table another key"
+        )
+    return identity_missing(session.dialect, table.name, table.lacking)
 
 
 def slot_warnings(names: Names, slot: Slot, most: int) -> list[str]:
