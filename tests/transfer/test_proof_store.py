@@ -246,3 +246,12 @@ def test_the_rest_must_fit_into_the_downtime() -> None:
     assert not shrunk.fits(ShrinkRules(max_downtime=1.0))
     none = Rounds(0)
     assert shrink(none.left, none.look, rules, lambda: none.now).fits(ShrinkRules(max_downtime=0.0))
+
+
+def test_few_rows_that_cannot_be_looked_at_are_not_judged_by_a_rate() -> None:
+    rules = ShrinkRules(max_downtime=2.0)
+    one = shrink(lambda: 1, lambda: 0, rules)  # of a batch that is being applied, on a quiet source
+    assert one.expected_downtime is None
+    assert one.fits(rules)
+    many = shrink(lambda: 5000, lambda: 0, rules)
+    assert not many.fits(rules)

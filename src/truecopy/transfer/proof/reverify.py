@@ -88,10 +88,15 @@ class Reverification:
 
         shrunk = shrinking.shrink(lambda: len(self._store), look_at_all, rules)
         if not shrunk.fits(rules):
+            expected = shrunk.expected_downtime
+            why = (
+                "and none of them can be looked at yet"
+                if expected is None
+                else f"which would keep writers out for about {expected:.1f} s, more than {rules.max_downtime:g} s"
+            )
             raise CannotFinish(
-                f"{shrunk.left} changed rows of {self._scene.task} are left to be verified, which would keep writers"
-                f" out for about {shrunk.expected_downtime:.1f} s, more than {rules.max_downtime:g} s: cut over when"
-                " the source is written to less, or allow more"
+                f"{shrunk.left} changed rows of {self._scene.task} are left to be verified, {why}: cut over when the"
+                " source is written to less, or allow more"
             )
         return shrunk, tuple(found.values())
 

@@ -37,14 +37,22 @@ class Shrunk:
     rate: float
 
     @property
-    def expected_downtime(self) -> float:
-        """Seconds that the rest takes at the measured rate; it is free when nothing is left."""
+    def expected_downtime(self) -> float | None:
+        """Seconds that the rest takes at the measured rate; None where no row was looked at that tells it."""
         if not self.left:
             return 0.0
-        return self.left / self.rate if self.rate else float("inf")
+        return self.left / self.rate if self.rate else None
 
     def fits(self, rules: ShrinkRules) -> bool:
-        return rules.max_downtime is None or self.expected_downtime <= rules.max_downtime
+        """Whether the rest may wait for the cutover.
+
+        Rows that are being applied, or that the source does not show yet, cannot be looked at: on a quiet source they
+        may be all that there are. A few of them are as good as none.
+        """
+        if rules.max_downtime is None:
+            return True
+        expected = self.expected_downtime
+        return self.left <= rules.enough if expected is None else expected <= rules.max_downtime
 
 
 def shrink(
