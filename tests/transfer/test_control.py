@@ -275,7 +275,7 @@ def test_pause_and_resume_in_the_middle_of_a_copy_and_of_replication(
         truecopy.verify(mariadb_db.url, second_mariadb_db.url, tables=("items",)).verdict == "equal"
     )
     people = program("status", file)
-    assert people.out.startswith("move: stopped, phase replicate, run 2\n")
+    assert people.out.startswith("move: stopped, phase replicate\n")
     assert "having done what it was asked for" in people.out
     for text in (people.out, json.dumps(found), said):
         assert mariadb_db.server.password not in text

@@ -34,7 +34,7 @@ def test_its_way_is_told_and_held_up(
     file = tmp_path / "shop.yaml"
     file.write_text(f"task: shop\nsource: {settings.source}\ntarget: {settings.target}\n")
     task = load_task(file)
-    assert _told(task)[0].endswith("stopped, phase replicate, run 1")
+    assert _told(task)[0].endswith("stopped, phase replicate")
 
     assert cut_over(settings).state == "switched"
     head, over, *_ = _told(task)

@@ -14,7 +14,7 @@ from truecopy.engines import connect
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Chunk
-from truecopy.transfer.ledger import TASKS, Ledger, Overtaken, SourceLine
+from truecopy.transfer.ledger import CHUNKS, TASKS, Ledger, Overtaken, SourceLine
 
 ORIGIN = {"shard": "somewhere"}
 
@@ -84,3 +84,29 @@ def test_who_was_replaced_says_nothing_of_tables(mariadb_db: Database) -> None:
         for write in late:
             write(new)
         assert ledger.sources().keys() == {"v"}
+
+
+def test_nobody_of_a_task_that_was_deleted_writes_for_the_next_one(mariadb_db: Database) -> None:
+    """It may have the same name, and chunks of the same numbers."""
+    with connect(parse_endpoint(mariadb_db.url)) as session:
+        ledger = Ledger(cast(Any, session), "move")
+        ledger.create()
+        lines: Any = ledger._lines
+        begin: list[Callable[[], object]] = [
+            lambda: ledger.claim(ORIGIN),
+            lambda: ledger.restart("replicate", ORIGIN, []),
+            lambda: ledger.claim(ORIGIN),
+        ]
+        deleted = list[int]()
+        for begins in begin:
+            begins()
+            line = ledger.find()
+            assert line is not None
+            ledger.plan("t", [Chunk()], line.epoch)
+            for epoch in deleted:
+                with pytest.raises(Overtaken), lines.transaction():
+                    ledger.note_copied("t", 0, 5, epoch)
+            deleted.append(line.epoch)
+            with lines.transaction():
+                for table in (TASKS, CHUNKS):
+                    lines.execute(f"DELETE FROM {table} WHERE task = ?", "move")

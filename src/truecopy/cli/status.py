@@ -73,7 +73,7 @@ def describe(found: Status, verifiers: list[str], cutover: Step | None = None) -
     colour = _COLOURS.get(state, "bold")
     head = f"[bold]{escape(progress.task)}[/]: [{colour}]{state}[/]"
     if progress.epoch:
-        head += f", phase {progress.phase}, run {progress.epoch}"
+        head += f", phase {progress.phase}"
     yield head
     if cutover is not None:
         yield from _cutover(cutover)

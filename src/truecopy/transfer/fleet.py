@@ -70,7 +70,7 @@ class Fleet:
 
     def _in_turn(self) -> dict[str, RunReport]:
         """A file has one writer: leg after leg, until this thread is interrupted."""
-        with validating(self._legs, self._listener.said):
+        with validating(self._legs, self._listener.said, is_new=False):
             while True:
                 for leg in self._legs:
                     self._transfer(leg).run(until_caught_up=True)

@@ -91,7 +91,7 @@ class Notes:
 def gone_back(known: Known, line: TaskLine, progress: Mapping[str, Place]) -> str:
     """Why the target has less than the task had applied; empty where it has all of it."""
     if line.epoch < known.epoch:
-        return f"run {known.epoch} of the task has written there, and it says that {line.epoch} was the last one"
+        return "a later run of the task has written there than the last one that it knows of"
     origin = _positions(line.origin)
     for part, position in known.applied.items():
         shard = shard_of(part)

@@ -8,6 +8,7 @@ replaced, changes no line, and rolls its rows back.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,11 +139,12 @@ class Ledger:
         return line
 
     def _begin(self, origin: Mapping[str, Any], sources: Mapping[str, SourceLine]) -> TaskLine:
+        epoch = _first_epoch()
         try:
             with self._lines.transaction():
                 self._lines.execute(
                     f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                    *(self._task, SNAPSHOT, json.dumps(origin), 1),
+                    *(self._task, SNAPSHOT, json.dumps(origin), epoch),
                 )
                 self._lines.execute(f"DELETE FROM {SOURCES} WHERE task = ?", self._task)
                 for table, line in sources.items():
@@ -151,7 +153,7 @@ class Ledger:
             if self.find() is None:
                 raise
             raise _begun_by_another(self._task) from None
-        return TaskLine(SNAPSHOT, dict(origin), 1)
+        return TaskLine(SNAPSHOT, dict(origin), epoch)
 
     def find(self) -> TaskLine | None:
         with self._lines.transaction():
@@ -191,7 +193,7 @@ class Ledger:
             if not changed:
                 self._lines.execute(
                     f"INSERT INTO {TASKS} (task, phase, origin, epoch) VALUES (?, ?, ?, ?)",
-                    *(self._task, phase, json.dumps(origin), 1),
+                    *(self._task, phase, json.dumps(origin), _first_epoch()),
                 )
             self._lines.execute(f"DELETE FROM {PROGRESS} WHERE task = ?", self._task)
             self._lines.execute(f"DELETE FROM {CHUNKS} WHERE task = ?", self._task)
@@ -435,6 +437,11 @@ class Ledger:
                 ):
                     raise taken_over(self._task)
         return moved
+
+
+def _first_epoch() -> int:
+    """A number that no run had: a task of the same name may have been deleted, and attempts of it be under way yet."""
+    return time.time_ns() // 1000
 
 
 def _chunk(bounds: str) -> Chunk:

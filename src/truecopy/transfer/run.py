@@ -150,7 +150,10 @@ class Transfer:
             spark = spark_session(self._settings.master)
             watch = stack.enter_context(self._watching(spark, self._still_there(plans), line))
             if not snapshot_only and not until_caught_up:
-                stack.enter_context(validating([self._settings], self._listener.said))
+                is_new = self._planning.is_beginning
+                stack.enter_context(
+                    validating([self._settings], self._listener.said, is_new=is_new)
+                )
             if self._settings.leg is not None:
                 watch.expect_shapes()  # other legs, with stores of their own, alter the same tables
             with watch.reading_along():
@@ -305,7 +308,7 @@ class Transfer:
         scene = Scene(settings.task, settings.annotation, plans, spark, self._applied)
         watch = Watch(open_verifiers(scene, settings.verify, self._target, ShrinkRules()))
         try:
-            watch.start(resumed=line.epoch > 1)
+            watch.start(resumed=not self._planning.is_beginning)
             yield watch
         finally:
             if left := watch.waiting:

@@ -80,8 +80,8 @@ def _is_back(position: Mapping[str, Place], stands: Mapping[str, Place]) -> bool
     return is_elsewhere and len(pairs) == len(stands) and all(contains(b, a) for a, b in pairs)
 
 
-def replicated_from(settings: Settings) -> dict[str, Place] | None:
-    """Where the changes begin that this run of the task brings; None before it replicates."""
+def replicated_from(settings: Settings, is_new: bool) -> dict[str, Place] | None:
+    """Where the changes begin that this run brings, by which the task may have begun; None before it replicates."""
     with pool.lease(parse_endpoint(settings.target)) as session:
         target: Any = session
         if target.find(TASKS) is None:
@@ -92,7 +92,7 @@ def replicated_from(settings: Settings) -> dict[str, Place] | None:
         return None
     found = _places(Offset.parse(line.origin))
     # Later runs do not go back to the copy: its log may be gone.
-    for part, place in progress.items() if line.epoch > 1 else ():
+    for part, place in progress.items() if not is_new else ():
         if part in found:
             found[part] = place
     return found

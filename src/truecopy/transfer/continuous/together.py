@@ -43,12 +43,22 @@ def run_validators(validators: Sequence[Validator], start: str | None = None) ->
 
 
 @contextmanager
-def validating(tasks: Sequence[Settings], said: Callable[[str], None]) -> Iterator[None]:
-    """Validation beside a run of tasks that ask for it, while the block runs; what stops it does not stop the run."""
+def validating(
+    tasks: Sequence[Settings], said: Callable[[str], None], *, is_new: bool
+) -> Iterator[None]:
+    """Validation beside a run of tasks that ask for it, while the block runs; what stops it does not stop the run.
+
+    Args:
+        tasks: The legs of one task.
+        said: Hears what validators say.
+        is_new: Whether the tasks begin with this run.
+    """
     validators = [Validator(one, one.continuous, said) for one in tasks if one.continuous]
     for validator in validators:
         validator.keep_log()
-    threads = [threading.Thread(target=_beside, args=(each,), daemon=True) for each in validators]
+    threads = [
+        threading.Thread(target=_beside, args=(each, is_new), daemon=True) for each in validators
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -60,9 +70,9 @@ def validating(tasks: Sequence[Settings], said: Callable[[str], None]) -> Iterat
             thread.join(_END_SECONDS)
 
 
-def _beside(validator: Validator) -> None:
+def _beside(validator: Validator, is_new: bool) -> None:
     """What stops it is in its state, for whoever asks; the replication goes on without it."""
     try:
-        validator.run_beside()
+        validator.run_beside(is_new)
     except Exception as error:  # noqa: BLE001 - kept in the metastore, and told
         validator.tell(f"validation stopped: {error}")

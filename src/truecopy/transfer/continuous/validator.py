@@ -162,8 +162,8 @@ class Validator:
         with suppress(SQLAlchemyError):
             self._store.stop(self.task, why, self._epoch)
 
-    def run_beside(self) -> None:
-        """Validates beside a run of the task, once that replicates; from the first change after the copy on.
+    def run_beside(self, is_new: bool) -> None:
+        """Validates beside a run of the task, once that replicates; of one that is new, all changes after the copy.
 
         One that was stopped by hand stands still until somebody starts it.
         """
@@ -173,14 +173,14 @@ class Validator:
         if standing is not None and standing.state == STOPPED and standing.stop_asked:
             self.tell("validation was stopped by hand: truecopy validate start goes on")
             return
-        while (at := self._replicated_from()) is None:
+        while (at := self._replicated_from(is_new)) is None:
             if self._stop.wait(_BEAT_SECONDS):
                 return
         self.run(at=at)
 
-    def _replicated_from(self) -> Mapping[str, Place] | None:
+    def _replicated_from(self, is_new: bool) -> Mapping[str, Place] | None:
         try:
-            return replicated_from(self._settings)
+            return replicated_from(self._settings, is_new)
         except CannotFinish:  # the run itself meets what lasts
             return None
 
