@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from truecopy.engines.loading import is_single
@@ -129,8 +129,23 @@ def later_indexes(table: Table) -> list[Index]:
     return left
 
 
+def index_names(
+    table: Table, indexes: Sequence[Index], taken: Iterable[str], *, shared: bool
+) -> list[str]:
+    """A free name for each: none of those that are taken, in any case, and no other one's."""
+    used = {name.lower() for name in taken}
+    names = []
+    for index in indexes:
+        first = name = index_name(table, index, shared=shared)
+        while name.lower() in used:
+            name = _marked(first, name)
+        used.add(name.lower())
+        names.append(name)
+    return names
+
+
 def index_name(table: Table, index: Index, *, shared: bool) -> str:
-    """A name that is free: where indexes share a namespace, with that of their table."""
+    """The name that it should have: where indexes share a namespace, with that of their table."""
     name = index.name
     if name.startswith("sqlite_autoindex_"):
         name = "_".join((table.name.table, *index.columns, "key"))
@@ -138,8 +153,7 @@ def index_name(table: Table, index: Index, *, shared: bool) -> str:
         name = f"{table.name.table}_{name}"
     if len(name.encode()) <= _LONGEST_NAME:
         return name
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}_{mark}"
+    return _marked(name, name)
 
 
 def column_statements(dialect: Dialect, table: Table, columns: Sequence[str]) -> list[str]:
@@ -160,12 +174,12 @@ def table_statement(dialect: Dialect, table: Table, columns: Sequence[str]) -> s
 
 
 def index_statement(
-    dialect: Dialect, table: Table, index: Index, parts: Sequence[str], *, shared: bool
+    dialect: Dialect, table: Table, index: Index, name: str, parts: Sequence[str]
 ) -> str:
-    """CREATE INDEX over these parts."""
+    """CREATE INDEX of that name over these parts."""
     kind = "UNIQUE INDEX" if index.unique else "INDEX"
-    name = dialect.quote(index_name(table, index, shared=shared))
-    return f"CREATE {kind} {name} ON {table_sql(dialect, table.name)} ({', '.join(parts)})"
+    onto = table_sql(dialect, table.name)
+    return f"CREATE {kind} {dialect.quote(name)} ON {onto} ({', '.join(parts)})"
 
 
 def foreign_key_statements(dialect: Dialect, table: Table) -> list[str]:
@@ -186,6 +200,12 @@ def foreign_key_statements(dialect: Dialect, table: Table) -> list[str]:
 def shared_warnings(table: Table) -> list[str]:
     """What no engine gets from a description."""
     return [f"{table.name} is made without {thing}" for thing in table.uncarried]
+
+
+def _marked(name: str, seed: str) -> str:
+    """A name with a mark that another seed does not give, and no longer than names may be."""
+    mark = hashlib.sha256(seed.encode()).hexdigest()[:8]
+    return f"{name.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}_{mark}"
 
 
 def _in_brackets(native: str) -> str:

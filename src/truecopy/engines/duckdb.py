@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 from truecopy.engines import duckdb_create, duckdb_load, duckdb_views, loading
 from truecopy.engines.advice import Advisor
 from truecopy.engines.duckdb_dialect import DuckDBDialect
-from truecopy.engines.duckdb_schema import describe_table, find_table, list_tables
+from truecopy.engines.duckdb_schema import (
+    describe_table,
+    find_table,
+    list_tables,
+    taken_names,
+)
 from truecopy.engines.file_advice import DuckDBAdvisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
@@ -133,7 +138,8 @@ class DuckDB(RelationalSession):
         return duckdb_create.add_columns(self.dialect, table, columns)
 
     def create_indexes(self, table: Table) -> list[str]:
-        return duckdb_create.create_indexes(self.dialect, table)
+        taken = taken_names(self.fetch, table.name.schema)
+        return duckdb_create.create_indexes(self.dialect, table, taken)
 
     def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from truecopy.engines import creation
 from truecopy.engines.creation import Shape
@@ -47,15 +47,15 @@ def _declaration(dialect: DuckDBDialect, table: Table, column: Column) -> str:
     return declared if column.nullable else f"{declared} NOT NULL"
 
 
-def create_indexes(dialect: DuckDBDialect, table: Table) -> list[str]:
+def create_indexes(dialect: DuckDBDialect, table: Table, taken: Iterable[str]) -> list[str]:
     """The other indexes, over whole columns."""
-    shared = table.engine != ENGINE
+    indexes = [i for i in creation.later_indexes(table) if not (i.unique and i.prefixes)]
+    names = creation.index_names(table, indexes, taken, shared=table.engine != ENGINE)
     return [
         creation.index_statement(
-            dialect, table, index, [dialect.quote(name) for name in index.columns], shared=shared
+            dialect, table, index, free, [dialect.quote(name) for name in index.columns]
         )
-        for index in creation.later_indexes(table)
-        if not (index.unique and index.prefixes)
+        for index, free in zip(indexes, names, strict=True)
     ]
 
 

@@ -89,6 +89,18 @@ def describe_table(
     )
 
 
+def taken_names(fetch: Fetch, schema: str | None) -> list[str]:
+    """What no other index of a schema may be called."""
+    rows = fetch(
+        Statement(
+            "SELECT index_name FROM duckdb_indexes()"
+            " WHERE database_name = current_database() AND schema_name = ?",
+            (schema or _DEFAULT_SCHEMA,),
+        )
+    )
+    return [name for (name,) in rows]
+
+
 def _name(schema: str, table: str) -> TableName:
     return TableName(None if schema == _DEFAULT_SCHEMA else schema, table)
 

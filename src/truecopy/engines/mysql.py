@@ -33,7 +33,12 @@ from truecopy.engines import (
 )
 from truecopy.engines.mysql_advice import MySQLAdvisor
 from truecopy.engines.mysql_dialect import MySQLDialect
-from truecopy.engines.mysql_schema import read_columns, read_foreign_keys, read_indexes
+from truecopy.engines.mysql_schema import (
+    read_columns,
+    read_foreign_keys,
+    read_indexes,
+    taken_names,
+)
 from truecopy.engines.mysql_writers import MySQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import SharedSession
@@ -270,7 +275,8 @@ class MySQL(SharedSession):
         return mysql_create.add_columns(self.dialect, self._server, table, columns)
 
     def create_indexes(self, table: Table) -> list[str]:
-        return mysql_create.create_indexes(self.dialect, self._server, table)
+        taken = taken_names(self.fetch, table.name)
+        return mysql_create.create_indexes(self.dialect, self._server, table, taken)
 
     def create_foreign_keys(self, table: Table) -> list[str]:
         return creation.foreign_key_statements(self.dialect, table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from truecopy.engines import creation
@@ -100,15 +100,19 @@ def _declaration(dialect: MySQLDialect, column: Column, native: str) -> str:
     return " ".join(parts)
 
 
-def create_indexes(dialect: MySQLDialect, server: Server, table: Table) -> list[str]:
+def create_indexes(
+    dialect: MySQLDialect, server: Server, table: Table, taken: Iterable[str]
+) -> list[str]:
     """The other indexes; of long texts as many characters as an index may have."""
     found = []
-    for index in creation.later_indexes(table):
+    indexes = creation.later_indexes(table)
+    names = creation.index_names(table, indexes, taken, shared=False)
+    for index, free in zip(indexes, names, strict=True):
         parts = [
             dialect.quote(name) + (f"({size})" if size else "")
             for name, size in zip(index.columns, _prefixes(server, table, index), strict=True)
         ]
-        found.append(creation.index_statement(dialect, table, index, parts, shared=False))
+        found.append(creation.index_statement(dialect, table, index, free, parts))
     return found
 
 

@@ -142,6 +142,18 @@ def read_indexes(fetch: Fetch, name: TableName) -> Indexes:
     )
 
 
+def taken_names(fetch: Fetch, name: TableName) -> list[str]:
+    """What no other index of a table may be called."""
+    rows = fetch(
+        Statement(
+            "SELECT DISTINCT index_name FROM information_schema.statistics"
+            " WHERE table_schema = %s AND table_name = %s",
+            (name.schema, name.table),
+        )
+    )
+    return [name for (name,) in rows]
+
+
 def read_foreign_keys(fetch: Fetch, name: TableName) -> tuple[ForeignKey, ...]:
     """The references to other tables."""
     rows = fetch(

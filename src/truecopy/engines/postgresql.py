@@ -27,7 +27,12 @@ from truecopy.engines.postgresql_advice import PostgreSQLAdvisor
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.postgresql_left_out import log_whole_rows
 from truecopy.engines.postgresql_rights import require_select
-from truecopy.engines.postgresql_schema import describe_table, find_table, list_tables
+from truecopy.engines.postgresql_schema import (
+    describe_table,
+    find_table,
+    list_tables,
+    taken_names,
+)
 from truecopy.engines.postgresql_writers import PostgreSQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, SharedSession
@@ -208,7 +213,8 @@ class PostgreSQL(SharedSession):
         return postgresql_create.add_columns(self.dialect, table, columns, self._knows_type)
 
     def create_indexes(self, table: Table) -> list[str]:
-        return postgresql_create.create_indexes(self.dialect, table)
+        taken = taken_names(self.fetch, table.name.schema)
+        return postgresql_create.create_indexes(self.dialect, table, taken)
 
     def create_foreign_keys(self, table: Table) -> list[str]:
         return creation.foreign_key_statements(self.dialect, table)

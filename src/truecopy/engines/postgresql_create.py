@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from truecopy.engines import creation
 from truecopy.engines.creation import Shape
@@ -69,17 +69,18 @@ def _declaration(
     return " ".join(parts)
 
 
-def create_indexes(dialect: PostgreSQLDialect, table: Table) -> list[str]:
+def create_indexes(dialect: PostgreSQLDialect, table: Table, taken: Iterable[str]) -> list[str]:
     """The other indexes; a prefix is indexed as what it is, the first characters."""
     found = []
-    for index in creation.later_indexes(table):
+    indexes = creation.later_indexes(table)
+    names = creation.index_names(table, indexes, taken, shared=table.engine != ENGINE)
+    for index, free in zip(indexes, names, strict=True):
         prefixes = index.prefixes or (None,) * len(index.columns)
         parts = [
             dialect.quote(name) if size is None else _first(dialect, table, name, size)
             for name, size in zip(index.columns, prefixes, strict=True)
         ]
-        shared = table.engine != ENGINE
-        found.append(creation.index_statement(dialect, table, index, parts, shared=shared))
+        found.append(creation.index_statement(dialect, table, index, free, parts))
     return found
 
 

@@ -238,6 +238,18 @@ def _next_number(fetch: Fetch, table: int, column: str) -> int | None:
     return None if last is None else int(last) + 1
 
 
+def taken_names(fetch: Fetch, schema: str | None) -> list[str]:
+    """What no index of a schema may be called: its tables, sequences and indexes have one namespace."""
+    rows = fetch(
+        Statement(
+            "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = coalesce(%s, current_schema())",
+            (schema,),
+        )
+    )
+    return [name for (name,) in rows]
+
+
 def unique_keys(fetch: Fetch, table: int) -> tuple[tuple[str, ...], ...]:
     """Every unique constraint of the table with this object id, the primary key first, deferrable ones last."""
     return tuple(tuple(key) for (key,) in fetch(Statement(_UNIQUE, (table,))))

@@ -30,7 +30,7 @@ from truecopy.engines.sqlite_dialect import (
     fingerprint_function,
     text_function,
 )
-from truecopy.engines.sqlite_schema import describe_table
+from truecopy.engines.sqlite_schema import describe_table, taken_names
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.model.fingerprint import Digest
@@ -164,7 +164,8 @@ class SQLite(RelationalSession):
         return sqlite_create.add_columns(self.dialect, table, columns)
 
     def create_indexes(self, table: Table) -> list[str]:
-        return sqlite_create.create_indexes(self.dialect, table)
+        taken = taken_names(self.fetch)
+        return sqlite_create.create_indexes(self.dialect, table, taken)
 
     def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
         return []

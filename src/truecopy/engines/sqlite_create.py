@@ -6,7 +6,7 @@ of a text, is not used for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from truecopy.engines import creation
 from truecopy.engines.creation import Shape
@@ -50,17 +50,18 @@ def _declaration(dialect: SQLiteDialect, table: Table, column: Column) -> str:
     return declared if column.nullable else f"{declared} NOT NULL"
 
 
-def create_indexes(dialect: SQLiteDialect, table: Table) -> list[str]:
+def create_indexes(dialect: SQLiteDialect, table: Table, taken: Iterable[str]) -> list[str]:
     """The other indexes; a prefix is indexed as what it is, the first characters."""
     found = []
-    for index in creation.later_indexes(table):
+    indexes = creation.later_indexes(table)
+    names = creation.index_names(table, indexes, taken, shared=table.engine != ENGINE)
+    for index, free in zip(indexes, names, strict=True):
         prefixes = index.prefixes or (None,) * len(index.columns)
         parts = [
             dialect.quote(name) if size is None else f"substr({dialect.quote(name)}, 1, {size})"
             for name, size in zip(index.columns, prefixes, strict=True)
         ]
-        shared = table.engine != ENGINE
-        found.append(creation.index_statement(dialect, table, index, parts, shared=shared))
+        found.append(creation.index_statement(dialect, table, index, free, parts))
     return found
 
 

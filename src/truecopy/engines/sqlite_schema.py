@@ -46,6 +46,11 @@ def describe_table(fetch: Fetch, name: TableName, definition: str, *, strict: bo
     )
 
 
+def taken_names(fetch: Fetch) -> list[str]:
+    """What no index may be called: tables, views and indexes of a file have one namespace."""
+    return [name for (name,) in fetch(Statement("SELECT name FROM main.sqlite_schema"))]
+
+
 def read_columns(
     fetch: Fetch, name: TableName, definition: str, strict: bool
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
