@@ -109,6 +109,7 @@ def _document(report: RunReport) -> dict[str, object]:
         "tables": {name: asdict(state) for name, state in report.tables.items()},
         "seconds": round(report.seconds, 3),
         "rows_waiting": report.rows_waiting,
+        "refused": report.refused,
     }
 
 

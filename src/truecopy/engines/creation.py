@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from truecopy.engines.loading import is_single
 from truecopy.engines.sql import Dialect, table_sql
 from truecopy.model.errors import IncomparableTypes
-from truecopy.model.table import Column, Index, Table
+from truecopy.model.table import Column, ForeignKey, Index, Table
 from truecopy.model.types import (
     Array,
     Binary,
@@ -195,6 +195,16 @@ def foreign_key_statements(dialect: Dialect, table: Table) -> list[str]:
             + f" ON DELETE {reference.on_delete} ON UPDATE {reference.on_update}"
         )
     return found
+
+
+def referring(
+    table: Table, reference: ForeignKey, parent: Table
+) -> Iterator[tuple[Column, Column]]:
+    """The columns of a reference with those that they refer to."""
+    for name, other in zip(reference.columns, reference.parent_columns, strict=True):
+        own, its = table.column(name), parent.column(other)
+        if own is not None and its is not None:
+            yield own, its
 
 
 def shared_warnings(table: Table) -> list[str]:

@@ -27,9 +27,9 @@ from truecopy.engines.file_advice import DuckDBAdvisor
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, RelationalSession
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, Refused, TruecopyError, UsageError
 from truecopy.model.relation import Relation
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 
 _LOCK_SECONDS = 3.0
 _LOCK_PAUSE_SECONDS = 0.02
@@ -144,6 +144,9 @@ class DuckDB(RelationalSession):
     def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
         return []
 
+    def reference_gaps(self, table: Table, reference: ForeignKey, parent: Table) -> list[str]:  # noqa: ARG002 - likewise
+        return []
+
     def creation_warnings(self, table: Table) -> list[str]:
         return duckdb_create.warnings(table)
 
@@ -223,4 +226,6 @@ def _explain(error: duckdb.Error, endpoint: Endpoint) -> TruecopyError:
         return UsageError(f"{endpoint} refused a statement: {message}")
     if isinstance(error, duckdb.ConversionException):
         return NotAValue(f"{endpoint}: {message}")
+    if isinstance(error, duckdb.ConstraintException | duckdb.NotImplementedException):
+        return Refused(f"{endpoint}: {message}")
     return CannotFinish(f"{endpoint}: {message}")

@@ -43,9 +43,9 @@ from truecopy.engines.mysql_writers import MySQLWriters
 from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import SharedSession
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, Denied, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, Denied, Refused, TruecopyError, UsageError
 from truecopy.model.relation import Buckets, Chunk, Key, Relation
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 from truecopy.model.types import is_free_text
 
 _COUNT_BELOW = 100_000
@@ -281,6 +281,9 @@ class MySQL(SharedSession):
     def create_foreign_keys(self, table: Table) -> list[str]:
         return creation.foreign_key_statements(self.dialect, table)
 
+    def reference_gaps(self, table: Table, reference: ForeignKey, parent: Table) -> list[str]:
+        return mysql_create.reference_gaps(self._server, table, reference, parent)
+
     def creation_warnings(self, table: Table) -> list[str]:
         return mysql_create.warnings(self._server, table)
 
@@ -494,6 +497,11 @@ class MySQL(SharedSession):
 _DENIED = {1044, 1142, 1143, 1227}
 _LOST = {0, 2006, 2013}
 """0 is the driver's own: it knows already that the connection is closed."""
+_REFUSED = {
+    *(1061, 1062, 1069, 1070, 1071, 1072, 1089, 1118, 1167, 1170, 1709, 3152),  # of an index
+    *(1215, 1239, 1452, *range(1821, 1831), 3734, 3780, 6125),  # of a reference
+}
+"""1005 says so, too, with the storage engine's number 150 or 121; with others it has no room, or no right."""
 _MESSAGES = {
     1045: "{user} was refused by {endpoint}: check the user and the password",
     1049: "there is no database {database} on {endpoint}",
@@ -529,4 +537,6 @@ def explain_error(error: Exception, endpoint: Endpoint) -> TruecopyError:
         )
     if code in (1146, 1054, 1064):
         return UsageError(f"{endpoint} refused a statement: {message}")
+    if code in _REFUSED or (code == 1005 and re.search("errno: (150|121)", message)):
+        return Refused(f"{endpoint}: {message}")
     return CannotFinish(f"{endpoint}: {message}")

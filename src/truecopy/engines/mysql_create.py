@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from truecopy.engines import creation
 from truecopy.engines.creation import Shape
 from truecopy.engines.mysql_dialect import MySQLDialect
 from truecopy.engines.sql import table_sql
-from truecopy.model.table import Column, Index, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Index, Table, TableName
 from truecopy.model.types import (
     Binary,
     Bits,
@@ -141,6 +142,20 @@ def warnings(server: Server, table: Table) -> list[str]:
         found.append(
             f"{table.name} gets other collations, which {server.engine} has: {server.text}"
         )
+    return found
+
+
+def reference_gaps(server: Server, table: Table, reference: ForeignKey, parent: Table) -> list[str]:
+    """Columns must be of one type, whatever they hold, and those referred to the first of an index."""
+    found = []
+    for own, its in creation.referring(table, reference, parent):
+        mine, theirs = type_of(server, table, own, 0), type_of(server, parent, its, 0)
+        if _bare(mine) != _bare(theirs):
+            found.append(f"{own.name} is {mine} there, and {its.name} of {parent.name} {theirs}")
+    columns = reference.parent_columns
+    indexed = [parent.primary, *parent.keys, *(i.columns for i in parent.indexes)]
+    if not any(one[: len(columns)] == columns for one in indexed):
+        found.append(f"{parent.name} has no index of {', '.join(columns)} there")
     return found
 
 
@@ -281,6 +296,11 @@ def _bytes_in_row(native: str) -> int:
     if not bracket or not head.endswith(("char", "binary")):
         return 16
     return int(rest.partition(")")[0]) * (4 if head.endswith("char") else 1)
+
+
+def _bare(native: str) -> str:
+    """A declaration without what columns that refer to each other may differ in."""
+    return re.sub(r"\(\d+\)| zerofill|^var", "", native)
 
 
 def _is_whole(native: str) -> bool:

@@ -38,9 +38,9 @@ from truecopy.engines.protocols import Statement
 from truecopy.engines.relational import NotAValue, SharedSession
 from truecopy.engines.sql import table_sql
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, Refused, TruecopyError, UsageError
 from truecopy.model.relation import WHOLE, Chunk, Relation
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 
 _SETTINGS = {
     "TimeZone": "UTC",
@@ -218,6 +218,9 @@ class PostgreSQL(SharedSession):
 
     def create_foreign_keys(self, table: Table) -> list[str]:
         return creation.foreign_key_statements(self.dialect, table)
+
+    def reference_gaps(self, table: Table, reference: ForeignKey, parent: Table) -> list[str]:
+        return postgresql_create.reference_gaps(table, reference, parent, self._knows_type)
 
     def creation_warnings(self, table: Table) -> list[str]:
         return postgresql_create.warnings(table, self._knows_type)
@@ -411,6 +414,10 @@ def explain_refusal(error: psycopg.Error, endpoint: Endpoint) -> TruecopyError:
     )
 
 
+_REFUSED = ("0A", "23", "54")
+"""Not supported, against a constraint, above a limit."""
+
+
 def _explain(error: psycopg.Error, endpoint: Endpoint, *, lost: bool = False) -> TruecopyError:
     """A driver's error as one line: what happened, where, what to do."""
     code = error.sqlstate or ""
@@ -433,6 +440,8 @@ def _explain(error: psycopg.Error, endpoint: Endpoint, *, lost: bool = False) ->
         return CannotFinish(f"{endpoint} gave up: {message}; run the same command again to go on")
     if code.startswith("42"):
         return UsageError(f"{endpoint} refused a statement: {message}")
+    if code.startswith(_REFUSED):
+        return Refused(f"{endpoint}: {message}")
     return CannotFinish(f"{endpoint}: {message}")
 
 

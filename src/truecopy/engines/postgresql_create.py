@@ -10,7 +10,7 @@ from truecopy.engines.creation import Shape
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect
 from truecopy.engines.protocols import Statement
 from truecopy.engines.sql import table_sql
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 from truecopy.model.types import (
     Array,
     Binary,
@@ -31,6 +31,16 @@ from truecopy.model.types import (
 ENGINE = "postgresql"
 _LONGEST_CHAR, _MOST_DIGITS, _MOST_SCALE = 10_485_760, 1000, 1000
 _NUMBERED = ("smallint", "integer", "bigint")
+_NUMBERS = {
+    **dict.fromkeys(_NUMBERED, 0),
+    "numeric": 1,
+    "real": 2,
+    "double precision": 2,
+}
+_KINDS = (
+    ("text", "character varying", "character"),
+    ("date", "timestamp without time zone", "timestamp with time zone"),
+)
 
 
 def create_table(
@@ -106,6 +116,22 @@ def warnings(table: Table, knows: Callable[[str], bool]) -> list[str]:
     return found
 
 
+def reference_gaps(
+    table: Table, reference: ForeignKey, parent: Table, knows: Callable[[str], bool]
+) -> list[str]:
+    """Columns must be comparable, and those referred to unique."""
+    found = []
+    for own, its in creation.referring(table, reference, parent):
+        mine, theirs = type_of(table, own, knows), type_of(parent, its, knows)
+        if not _is_comparable(mine, theirs):
+            found.append(f"{own.name} is {mine} there, and {its.name} of {parent.name} {theirs}")
+    unique = [parent.primary, *parent.unique, *(i.columns for i in parent.indexes if i.unique)]
+    if set(reference.parent_columns) not in map(set, unique):
+        columns = ", ".join(reference.parent_columns)
+        found.append(f"{columns} of {parent.name} is not unique there")
+    return found
+
+
 def type_of(table: Table, column: Column, knows: Callable[[str], bool]) -> str:
     """The declaration that holds every value of the column."""
     if table.engine == ENGINE:
@@ -140,6 +166,14 @@ def sequence_sql(dialect: PostgreSQLDialect, name: TableName, column: str, last:
 def bare_type(native: str) -> str:
     """A declaration without its sizes, as `to_regtype` of every version reads it."""
     return re.sub(r"\(\s*[\d,\s]+\)", "", native)
+
+
+def _is_comparable(own: str, other: str) -> bool:
+    """Whether a column may refer to another one: numbers to those of a wider kind, texts and times to any."""
+    mine, theirs = bare_type(own), bare_type(other)
+    if mine in _NUMBERS and theirs in _NUMBERS:
+        return _NUMBERS[mine] <= _NUMBERS[theirs]
+    return mine == theirs or any(mine in kind and theirs in kind for kind in _KINDS)
 
 
 def _first(dialect: PostgreSQLDialect, table: Table, name: str, size: int) -> str:

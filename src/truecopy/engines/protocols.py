@@ -21,7 +21,7 @@ from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import Between, Buckets, Chunk, Key, Relation
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -329,6 +329,10 @@ class Creates(Protocol):
 
     def create_foreign_keys(self, table: Table) -> list[str]:
         """Its references to other tables, which must be there."""
+        ...
+
+    def reference_gaps(self, table: Table, reference: ForeignKey, parent: Table) -> list[str]:
+        """Why a reference between two tables, as they are or will be made here, would not be taken, in words."""
         ...
 
     def creation_warnings(self, table: Table) -> list[str]:

@@ -32,10 +32,10 @@ from truecopy.engines.sqlite_dialect import (
 )
 from truecopy.engines.sqlite_schema import describe_table, taken_names
 from truecopy.model.endpoint import Endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, Refused, TruecopyError, UsageError
 from truecopy.model.fingerprint import Digest
 from truecopy.model.relation import WHOLE, Buckets, Chunk, Key, Relation
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 from truecopy.model.types import Text
 
 _SHOWN = 20
@@ -168,6 +168,9 @@ class SQLite(RelationalSession):
         return sqlite_create.create_indexes(self.dialect, table, taken)
 
     def create_foreign_keys(self, table: Table) -> list[str]:  # noqa: ARG002 - it cannot add them
+        return []
+
+    def reference_gaps(self, table: Table, reference: ForeignKey, parent: Table) -> list[str]:  # noqa: ARG002 - likewise
         return []
 
     def creation_warnings(self, table: Table) -> list[str]:
@@ -461,4 +464,6 @@ def explain(error: sqlite3.Error, endpoint: Endpoint) -> TruecopyError:
         return CannotFinish(f"{endpoint}: {message}; check the rights on the file and its folder")
     if re.search("no such|syntax error|misuse|unrecognized token", message):
         return UsageError(f"{endpoint} refused a statement: {message}")
+    if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_ERROR", "SQLITE_CONSTRAINT")):
+        return Refused(f"{endpoint}: {message}")
     return CannotFinish(f"{endpoint}: {message}")

@@ -27,6 +27,10 @@ class CannotFinish(TruecopyError):
     exit_code = 3
 
 
+class Refused(CannotFinish):
+    """A server does not take a statement, for what is defined there or for its rows; it may take another one."""
+
+
 class Denied(CannotFinish):
     """The user has no right to do it."""
 

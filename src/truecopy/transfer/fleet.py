@@ -146,6 +146,7 @@ def _joined(task: str, legs: Mapping[str, RunReport], seconds: float) -> RunRepo
         tables,
         seconds,
         sum(report.rows_waiting for report in legs.values()),
+        sum(report.refused for report in legs.values()),
     )
 
 

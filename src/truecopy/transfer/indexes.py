@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+from truecopy.engines.creation import later_indexes
 from truecopy.engines.protocols import Introspects
+from truecopy.model.errors import CannotFinish, Refused, UsageError
 from truecopy.model.table import ForeignKey, Table, TableName
 from truecopy.transfer.apply import run_all
 from truecopy.transfer.plan import TablePlan
@@ -14,17 +17,25 @@ from truecopy.transfer.ties import require_same_keys, tied_plans
 
 
 def make_indexes(
-    source: Introspects, target: Any, plans: Mapping[str, TablePlan], annotation: str
-) -> None:
-    """All indexes, and then the references between tables."""
-    by_name = _by_name(plans)
-    lacking = [
-        _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
-        for name, plan in by_name.items()
-    ]
-    for make in (target.create_indexes, target.create_foreign_keys):
-        for table in lacking:
-            run_all(target, make(table), annotation)
+    source: Introspects,
+    target: Any,
+    plans: Mapping[str, TablePlan],
+    annotation: str,
+    said: Callable[[str], None],
+) -> int:
+    """All indexes, and then the references between tables; gives how many of them the target refused.
+
+    These are told, and left out: a copy that is whole is of use without them. Not so a unique one: the programs that
+    follow the data rely on it.
+    """
+    refused = 0
+    lacking = _lacking_tables(source, target, plans)
+    indexes = _refused_indexes(target, lacking, annotation)
+    references = _refused_references(target, lacking, annotation)
+    for line in chain(indexes, references):
+        refused += 1
+        said(f"not carried, since the target refuses it: {line}")
+    return refused
 
 
 def tie_tables(
@@ -35,13 +46,57 @@ def tie_tables(
     Their copies are of one moment, so that their indexes can be made, too.
     """
     tied = tied_plans(plans)
-    make_indexes(source, target, tied, annotation)
+    lacking = _lacking_tables(source, target, tied)
+    for _ in _refused_indexes(target, lacking, annotation):
+        pass  # told when the others are made
+    for line in _refused_references(target, lacking, annotation):
+        raise CannotFinish(f"the target refuses a foreign key that has to act there: {line}")
     by_name = _by_name(tied)
     wanted = [
         (plan.target.tables[0], tuple(references_of(source.describe(name), by_name)))
         for name, plan in by_name.items()
     ]
     require_same_keys(wanted, target)
+
+
+def _refused_indexes(target: Any, tables: Sequence[Table], annotation: str) -> Iterator[str]:
+    for table in tables:
+        for index in table.indexes:
+            for statement in target.create_indexes(replace(table, indexes=(index,))):
+                line = _refusal(target, statement, annotation)
+                if line and index.unique:
+                    raise CannotFinish(
+                        f"the target refuses a unique index: {line}; mend the rows, or make one there over the same"
+                        " columns, and run the same command again"
+                    )
+                if line:
+                    yield line
+
+
+def _refused_references(target: Any, tables: Sequence[Table], annotation: str) -> Iterator[str]:
+    for table in tables:
+        for statement in target.create_foreign_keys(table):
+            if line := _refusal(target, statement, annotation):
+                yield line
+
+
+def _refusal(target: Any, statement: str, annotation: str) -> str | None:
+    """Runs a statement; where it is the statement that the server does not take, that and the reason."""
+    try:
+        run_all(target, [statement], annotation)
+    except (Refused, UsageError) as error:
+        return f"{statement.replace('%%', '%')} ({error})"
+    return None
+
+
+def _lacking_tables(
+    source: Introspects, target: Any, plans: Mapping[str, TablePlan]
+) -> list[Table]:
+    by_name = _by_name(plans)
+    return [
+        _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
+        for name, plan in by_name.items()
+    ]
 
 
 def _by_name(plans: Mapping[str, TablePlan]) -> dict[TableName, TablePlan]:
@@ -57,10 +112,11 @@ def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan])
     """
     plan = plans[source.name]
     has_index = {(index.columns, index.unique) for index in target.indexes}
+    has_index.add((target.primary, True))
     has_reference = {(key.columns, key.parent) for key in target.foreign_keys}
     indexes = [
         replace(index, columns=columns)
-        for index in source.indexes
+        for index in later_indexes(source)
         if (columns := _arrived(plan, index.columns))
         and (columns, index.unique) not in has_index
         and not (index.unique and plan.mapping.merged)
@@ -70,7 +126,13 @@ def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan])
         for key in references_of(source, plans)
         if (key.columns, key.parent) not in has_reference
     ]
-    return replace(source, name=target.name, indexes=tuple(indexes), foreign_keys=tuple(references))
+    return replace(
+        source,
+        name=target.name,
+        primary=source.keys[0] if source.keys else (),  # any other is one of the indexes
+        indexes=tuple(indexes),
+        foreign_keys=tuple(references),
+    )
 
 
 def references_of(source: Table, plans: Mapping[TableName, TablePlan]) -> list[ForeignKey]:

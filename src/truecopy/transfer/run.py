@@ -87,6 +87,7 @@ class RunReport:
     Attributes:
         lag_seconds: How far the target was behind the source at the end; None where nothing was replicated.
         rows_waiting: Rows that were written and not verified again; the next run goes on with them.
+        refused: Indexes and foreign keys that the target would not have, in this run.
     """
 
     task: str
@@ -95,6 +96,7 @@ class RunReport:
     tables: Mapping[str, TableState]
     seconds: float = 0.0
     rows_waiting: int = 0
+    refused: int = 0
 
 
 @dataclass
@@ -122,6 +124,7 @@ class Transfer:
         self._end_asked_at = 0.0
         self._is_stopping = False
         self._stop_query: Callable[[], None] | None = None
+        self._refused = 0
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
         """Goes on where the ledger says that the task stands, to the end that was asked for."""
@@ -180,6 +183,7 @@ class Transfer:
             self._states(plans, applied),
             time.monotonic() - begun,
             waiting,
+            self._refused,
         )
 
     def _replay(
@@ -445,7 +449,9 @@ class Transfer:
             if isinstance(target, Creates) and self._makes_indexes:
                 with self._altering(plans), pool.lease(self._source) as source:
                     here = cast(Introspects, source)
-                    make_indexes(here, target, plans, self._settings.annotation)
+                    self._refused = make_indexes(
+                        here, target, plans, self._settings.annotation, self._listener.said
+                    )
             ledger.enter(REPLICATE, line.epoch)
 
     def _altering(self, plans: Mapping[str, TablePlan]) -> AbstractContextManager[None]:

@@ -46,6 +46,7 @@ _AT_THE_FIRST: _Checks = (
     (Subject.COLLATIONS, "collations", keys.check_collations),
     (Subject.REFERENCES, "foreign keys of the source", references.check_source_references),
     (Subject.REFERENCES, "foreign keys of the target", references.check_target_references),
+    (Subject.REFERENCES, "foreign keys to make", references.check_made_references),
     (Subject.TRIGGERS, "triggers", references.check_triggers),
     (Subject.TYPES, "columns", columns.check_columns),
     (Subject.SPACE, "free space", servers.check_space),

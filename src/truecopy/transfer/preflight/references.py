@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from truecopy.engines.protocols import Creates
 from truecopy.model.finding import Finding, Subject
 from truecopy.transfer.preflight.ends import Ends, error, info, warning
 from truecopy.transfer.ties import are_wanted, find_ties, refusals
@@ -64,6 +66,32 @@ def check_target_references(ends: Ends) -> Iterator[Finding]:
                     f"{target.name} on the target refers to {key.parent}, which the task does not fill: while rows are"
                     " written nobody checks whether the parents are there",
                     f"fill {key.parent} first, or drop the foreign key",
+                    pair.name,
+                )
+
+
+def check_made_references(ends: Ends) -> Iterator[Finding]:
+    """References that the target would refuse when the rows are there, as far as definitions tell."""
+    if not isinstance(ends.target, Creates):
+        return
+    pairs = {pair.source.name: pair for pair in ends.pairs}
+    for pair in ends.pairs:
+        for key in pair.arrives.foreign_keys:
+            parent = pairs.get(key.parent)
+            if parent is None or parent.mapping.merged:
+                continue
+            names, columns = parent.mapping.renames, key.parent_columns or parent.source.primary
+            if not all(name in names for name in columns):
+                continue
+            there = replace(
+                key, parent=parent.onto, parent_columns=tuple(names[name] for name in columns)
+            )
+            own, its = pair.target or pair.arrives, parent.target or parent.arrives
+            for gap in ends.target.reference_gaps(own, there, its):
+                yield warning(
+                    Subject.REFERENCES,
+                    f"its foreign key ({', '.join(there.columns)}) will not be made on the target: {gap}",
+                    "make both tables yourself to have it",
                     pair.name,
                 )
 
