@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from truecopy.engines.creation import later_indexes
 from truecopy.engines.protocols import Introspects
+from truecopy.mapping.plan import TableMapping
 from truecopy.model.errors import CannotFinish, Refused, UsageError
 from truecopy.model.table import ForeignKey, Table, TableName
 from truecopy.transfer.apply import run_all
-from truecopy.transfer.plan import TablePlan
+from truecopy.transfer.plan import TablePlan, arriving, referring, spelled
 from truecopy.transfer.ties import require_same_keys, tied_plans
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A table of the source, the one of the target, and how the one becomes the other, by the target's names."""
+
+    source: Table
+    mapping: TableMapping
+    onto: Table
+
+    @property
+    def arrives(self) -> Table:
+        return arriving(self.mapping, self.source)
 
 
 def make_indexes(
@@ -51,11 +65,8 @@ def tie_tables(
         pass  # told when the others are made
     for line in _refused_references(target, lacking, annotation):
         raise CannotFinish(f"the target refuses a foreign key that has to act there: {line}")
-    by_name = _by_name(tied)
-    wanted = [
-        (plan.target.tables[0], tuple(references_of(source.describe(name), by_name)))
-        for name, plan in by_name.items()
-    ]
+    ways = _ways(source, target, tied)
+    wanted = [(way.onto.name, tuple(_references(way, ways))) for way in ways.values()]
     require_same_keys(wanted, target)
 
 
@@ -92,63 +103,71 @@ def _refusal(target: Any, statement: str, annotation: str) -> str | None:
 def _lacking_tables(
     source: Introspects, target: Any, plans: Mapping[str, TablePlan]
 ) -> list[Table]:
-    by_name = _by_name(plans)
-    return [
-        _lacking(source.describe(name), target.describe(plan.target.tables[0]), by_name)
-        for name, plan in by_name.items()
-    ]
+    """The target's tables with what they lack; those that merge into one bring the same things."""
+    ways = _ways(source, target, plans)
+    tables: dict[TableName, Table] = {}
+    for way in ways.values():
+        lacks = _lacking(way, ways)
+        first = tables.get(way.onto.name)
+        tables[way.onto.name] = _merged(first, lacks) if first is not None else lacks
+    return list(tables.values())
 
 
-def _by_name(plans: Mapping[str, TablePlan]) -> dict[TableName, TablePlan]:
-    return {plan.mapping.source: plan for plan in plans.values()}
+def _ways(
+    source: Introspects, target: Any, plans: Mapping[str, TablePlan]
+) -> dict[TableName, _Way]:
+    ways = {}
+    for plan in plans.values():
+        onto = target.describe(plan.target.tables[0])
+        name = plan.mapping.source
+        ways[name] = _Way(source.describe(name), spelled(plan.mapping, onto), onto)
+    return ways
 
 
-def _lacking(source: Table, target: Table, plans: Mapping[TableName, TablePlan]) -> Table:
+def _lacking(way: _Way, ways: Mapping[TableName, _Way]) -> Table:
     """The target's table with the indexes and references that it still lacks.
 
     A run that ended between two of them has made some. An index over a column that does not arrive as it is,
     a unique one over rows of several tables, and a reference to a table that the task leaves behind have
     nothing to stand on.
     """
-    plan = plans[source.name]
-    has_index = {(index.columns, index.unique) for index in target.indexes}
-    has_index.add((target.primary, True))
-    has_reference = {(key.columns, key.parent) for key in target.foreign_keys}
-    indexes = [
-        replace(index, columns=columns)
-        for index in later_indexes(source)
-        if (columns := _arrived(plan, index.columns))
-        and (columns, index.unique) not in has_index
-        and not (index.unique and plan.mapping.merged)
-    ]
-    references = [
-        key
-        for key in references_of(source, plans)
-        if (key.columns, key.parent) not in has_reference
-    ]
+    arrives = way.arrives
+    has_index = {(index.columns, index.unique) for index in way.onto.indexes}
+    has_index.add((way.onto.primary, True))
+    has_reference = {(key.columns, key.parent) for key in way.onto.foreign_keys}
+    indexes = later_indexes(arrives)
+    references = _references(way, ways)
     return replace(
-        source,
-        name=target.name,
-        primary=source.keys[0] if source.keys else (),  # any other is one of the indexes
-        indexes=tuple(indexes),
-        foreign_keys=tuple(references),
+        arrives,
+        name=way.onto.name,
+        primary=arrives.keys[0] if arrives.keys else (),  # any other is one of the indexes
+        indexes=tuple(i for i in indexes if (i.columns, i.unique) not in has_index),
+        foreign_keys=tuple(
+            key for key in references if (key.columns, key.parent) not in has_reference
+        ),
     )
 
 
-def references_of(source: Table, plans: Mapping[TableName, TablePlan]) -> list[ForeignKey]:
+def _merged(first: Table, more: Table) -> Table:
+    has_index = {(index.columns, index.prefixes) for index in first.indexes}
+    has_reference = {(key.columns, key.parent) for key in first.foreign_keys}
+    indexes = [i for i in more.indexes if (i.columns, i.prefixes) not in has_index]
+    keys = [k for k in more.foreign_keys if (k.columns, k.parent) not in has_reference]
+    return replace(
+        first,
+        indexes=(*first.indexes, *indexes),
+        foreign_keys=(*first.foreign_keys, *keys),
+    )
+
+
+def _references(way: _Way, ways: Mapping[TableName, _Way]) -> list[ForeignKey]:
     """The references of a source table as the target's table should have them."""
     found = []
-    for key in source.foreign_keys:
-        parent, columns = plans.get(key.parent), _arrived(plans[source.name], key.columns)
-        if parent is None or not columns:
+    for key in way.arrives.foreign_keys:
+        parent = ways.get(key.parent)
+        if parent is None:
             continue
-        onto, parent_columns = parent.target.tables[0], _arrived(parent, key.parent_columns)
-        if len(parent_columns) == len(key.parent_columns) and not parent.mapping.merged:
-            found.append(replace(key, columns=columns, parent=onto, parent_columns=parent_columns))
+        there = referring(key, parent.mapping, parent.source, parent.onto.name)
+        if there is not None:
+            found.append(there)
     return found
-
-
-def _arrived(plan: TablePlan, columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns by the names that they have on the target; none where one does not arrive as it is."""
-    names = plan.mapping.renames
-    return tuple(names[name] for name in columns) if all(c in names for c in columns) else ()

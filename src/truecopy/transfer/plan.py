@@ -9,7 +9,7 @@ from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import UsageError
 from truecopy.model.relation import Relation
-from truecopy.model.table import Column, Table
+from truecopy.model.table import Column, ForeignKey, Table, TableName
 from truecopy.model.types import Decimal, Integer, Text, Type, Unsupported, type_name
 from truecopy.verify.matching import Comparison, match_tables
 from truecopy.verify.options import Options
@@ -122,7 +122,7 @@ def plan_table(
     """Plans the way of a table whose target is there."""
     if is_mapped(mapping):
         read = as_read(source, table)
-        arrives = as_arriving(mapping, table)
+        arrives = arriving(mapping, table)
         comparison = match_tables(source, (arrives,), target, onto, Options(key=mapping.key))
     else:
         comparison = match_tables(source, (table,), target, onto, _by_name(mapping))
@@ -152,24 +152,79 @@ def as_read(source: Endpoint, table: Table) -> Relation:
     return Relation(source, (table.name,), tuple(columns), tuple(c.type for c in columns), len(key))
 
 
-def as_arriving(mapping: TableMapping, source: Table) -> Table:
-    """The table that a mapping makes of a source table, as if the source had it."""
+def arriving(mapping: TableMapping, source: Table) -> Table:
+    """A source table as it will be on the target, by the names that columns have there.
+
+    What is made of columns that arrive as they are stays; a unique index does not hold over rows of several tables.
+    What references refer to is still called as the source calls it.
+    """
+    names = mapping.renames
+    made = _mapped if is_mapped(mapping) else _chosen
+    return replace(
+        made(mapping, source),
+        indexes=tuple(
+            replace(index, columns=tuple(names[name] for name in index.columns))
+            for index in source.indexes
+            if all(name in names for name in index.columns)
+            and not (index.unique and mapping.merged)
+        ),
+        foreign_keys=tuple(
+            replace(key, columns=tuple(names[name] for name in key.columns))
+            for key in source.foreign_keys
+            if all(name in names for name in key.columns)
+        ),
+        numbered=tuple(names[name] for name in source.numbered if name in names),
+        collations=tuple(
+            (names[name], collation) for name, collation in source.collations if name in names
+        ),
+    )
+
+
+def spelled(mapping: TableMapping, target: Table) -> TableMapping:
+    """A mapping by the names of a table that is there: its case may be another."""
+
+    def own(name: str) -> str:
+        column = target.column(name)
+        return name if column is None else column.name
+
+    return replace(
+        mapping,
+        columns=tuple(replace(column, name=own(column.name)) for column in mapping.columns),
+        key=tuple(map(own, mapping.key)),
+    )
+
+
+def referring(
+    key: ForeignKey, mapping: TableMapping, parent: Table, onto: TableName
+) -> ForeignKey | None:
+    """A reference onto a table by the names that it has on the target; None where there is nothing to refer to.
+
+    Args:
+        key: Its own columns have the target's names, and the others the source's.
+        mapping: Of the table that it refers to.
+        parent: That table on the source.
+        onto: Its name on the target.
+    """
+    names, columns = mapping.renames, key.parent_columns or parent.primary
+    if mapping.merged or not all(name in names for name in columns):
+        return None
+    return replace(key, parent=onto, parent_columns=tuple(names[name] for name in columns))
+
+
+def _mapped(mapping: TableMapping, source: Table) -> Table:
+    """The columns that expressions make, with the key that identifies a row then."""
     return replace(
         source,
         columns=tuple(_arriving(column) for column in mapping.columns),
         keys=(mapping.key,) if mapping.key else (),
         primary=mapping.key,
         unique=(mapping.key,) if mapping.key else (),
-        indexes=(),
-        foreign_keys=(),
-        numbered=(),
-        collations=(),
     )
 
 
-def chosen_columns(mapping: TableMapping, source: Table) -> Table:
-    """A source table as it arrives where columns are only chosen and named; its indexes come later."""
-    names = {column.like.name: column.name for column in mapping.columns if column.like is not None}
+def _chosen(mapping: TableMapping, source: Table) -> Table:
+    """Columns that are only chosen and named, with the keys that are whole among them."""
+    names = mapping.renames
     columns = tuple(
         replace(column, name=names[column.name])
         for column in source.columns
@@ -187,7 +242,6 @@ def chosen_columns(mapping: TableMapping, source: Table) -> Table:
         keys=renamed(source.keys),
         unique=renamed(source.unique),
         primary=primary,
-        numbered=tuple(names[name] for name in source.numbered if name in names),
     )
 
 

@@ -32,8 +32,7 @@ from truecopy.transfer.narrowing import narrowed
 from truecopy.transfer.plan import (
     TablePlan,
     Tie,
-    as_arriving,
-    chosen_columns,
+    arriving,
     is_mapped,
     plan_table,
     tied,
@@ -282,10 +281,7 @@ class Planning:
             raise UsageError(
                 f"{self._target} has no table {wanted}, and cannot make one: make it first"
             )
-        named = replace(
-            as_arriving(mapping, table) if is_mapped(mapping) else chosen_columns(mapping, table),
-            name=mapping.target,
-        )
+        named = replace(arriving(mapping, table), name=mapping.target)
         run_all(target, target.create_table(named), self._settings.annotation)
         for line in target.creation_warnings(named):
             self._said(line)

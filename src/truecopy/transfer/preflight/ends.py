@@ -15,7 +15,7 @@ from truecopy.model.errors import TruecopyError
 from truecopy.model.finding import Finding, Level, Subject
 from truecopy.model.table import Table, TableName
 from truecopy.model.types import Unknown
-from truecopy.transfer.plan import as_arriving, chosen_columns, is_mapped
+from truecopy.transfer.plan import arriving, is_mapped, spelled
 from truecopy.transfer.preflight.estimate import Estimate
 from truecopy.transfer.settings import Settings
 
@@ -56,25 +56,12 @@ class Pair:
     @cached_property
     def arrives(self) -> Table:
         """The source's table as it will be on the target, by the names that columns have there."""
-        made = as_arriving if is_mapped(self.mapping) else chosen_columns
-        names = self.mapping.renames
-        indexes = [
-            replace(index, columns=tuple(names[name] for name in index.columns))
-            for index in self.source.indexes
-            if all(name in names for name in index.columns)
-            and not (index.unique and self.mapping.merged)
-        ]
-        references = [
-            replace(key, columns=tuple(names[name] for name in key.columns))
-            for key in self.source.foreign_keys
-            if all(name in names for name in key.columns)
-        ]
-        return replace(
-            made(self.mapping, self.source),
-            name=self.onto,
-            indexes=tuple(indexes),
-            foreign_keys=tuple(references),
-        )
+        return replace(arriving(self.named, self.source), name=self.onto)
+
+    @property
+    def named(self) -> TableMapping:
+        """The mapping, by the names of the target's table where that is there."""
+        return self.mapping if self.target is None else spelled(self.mapping, self.target)
 
     @property
     def read(self) -> Table:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from truecopy.engines.protocols import Creates
 from truecopy.model.finding import Finding, Subject
+from truecopy.transfer.plan import referring
 from truecopy.transfer.preflight.ends import Ends, error, info, warning
 from truecopy.transfer.ties import are_wanted, find_ties, refusals
 
@@ -78,14 +78,11 @@ def check_made_references(ends: Ends) -> Iterator[Finding]:
     for pair in ends.pairs:
         for key in pair.arrives.foreign_keys:
             parent = pairs.get(key.parent)
-            if parent is None or parent.mapping.merged:
+            if parent is None:
                 continue
-            names, columns = parent.mapping.renames, key.parent_columns or parent.source.primary
-            if not all(name in names for name in columns):
+            there = referring(key, parent.named, parent.source, parent.onto)
+            if there is None:
                 continue
-            there = replace(
-                key, parent=parent.onto, parent_columns=tuple(names[name] for name in columns)
-            )
             own, its = pair.target or pair.arrives, parent.target or parent.arrives
             for gap in ends.target.reference_gaps(own, there, its):
                 yield warning(
