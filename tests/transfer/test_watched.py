@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.servers import Database
-from tests.transfer.cutting import HOW, cut_over
+from tests.transfer.cutting import HOW, cut_over, wait_until
 from tests.transfer.load import fill, writing
 from truecopy.engines import connect
 from truecopy.engines.lines import transaction
@@ -155,12 +155,18 @@ def test_a_rogue_write_ends_a_run_that_replicates(
 
     thread = threading.Thread(target=run)
     thread.start()
+    phase = "SELECT 1 FROM information_schema.tables WHERE table_name = 'truecopy_task' AND table_schema = DATABASE()"
     with writing(mariadb_db, 200):
-        time.sleep(30)
+        wait_until(lambda: bool(second_mariadb_db.execute(phase)))
+        wait_until(
+            lambda: second_mariadb_db.execute("SELECT phase FROM truecopy_task") == [("replicate",)]
+        )
+        time.sleep(5)
         assert not failures
-        second_mariadb_db.execute("DELETE FROM items WHERE id = 7")
+        # One that the application may have written or deleted would be no rogue write.
+        second_mariadb_db.execute("INSERT INTO items (id, code) VALUES (900000, 'rogue')")
         thread.join(60)
-    assert "7" in str(failures[0])
+    assert "id=900000" in str(failures[0])
 
 
 class Broken(InlineVerifier):

@@ -209,7 +209,8 @@ def file_of(endpoint: Endpoint) -> Path:
 
 def _is_in_use(message: str) -> bool:
     """By another process, or by another thread of this one that opened it otherwise."""
-    return "lock on file" in message or "different configuration" in message
+    said = ("lock on file", "different configuration", "Unique file handle conflict")
+    return any(words in message for words in said)
 
 
 def _explain(error: duckdb.Error, endpoint: Endpoint) -> TruecopyError:
