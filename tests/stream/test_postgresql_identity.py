@@ -75,3 +75,23 @@ def test_each_partition_has_an_identity_of_its_own(db: Database, stream: Slots) 
         db.execute(f"UPDATE {table} SET id = id + 2; DELETE FROM {table} WHERE id = 4")
     tables = {c["table"] for c in read_changes(opened, start, opened.current())}
     assert tables == {"public.whole", "public.keyed"}
+
+
+def test_children_are_published_under_their_own_names_only(db: Database, stream: Slots) -> None:
+    db.execute("CREATE TABLE log (id int PRIMARY KEY, v int); CREATE TABLE bare () INHERITS (log)")
+    db.execute(
+        "CREATE TABLE keyed (PRIMARY KEY (id)) INHERITS (log); INSERT INTO bare VALUES (3, 3)"
+    )
+    opened = stream("log", "keyed")
+    start = opened.oldest()
+    db.execute("INSERT INTO log VALUES (1, 1); INSERT INTO keyed VALUES (2, 2)")
+    db.execute("UPDATE log SET v = 5; UPDATE bare SET v = 6; DELETE FROM bare")
+    changes = read_changes(opened, start, opened.current())
+    assert [(c["kind"], c["table"], c["key"]) for c in changes] == [
+        ("insert", "public.log", ["1"]), ("insert", "public.keyed", ["2"]),
+        ("update", "public.log", ["1"]), ("update", "public.keyed", ["2"]),
+    ]  # fmt: skip
+    opened.close()
+    db.execute("ALTER TABLE log REPLICA IDENTITY NOTHING")
+    stream("keyed", "l*")
+    assert db.execute("SELECT tablename::text FROM pg_publication_tables") == [("keyed",)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.servers import Database, PostgreSQL
 from tests.transfer.checking import check, errors, found, state, warnings
 from tests.verify.users import reader
+from truecopy.model.errors import UsageError
 from truecopy.model.finding import Level, Subject
+from truecopy.transfer.run import Transfer
+from truecopy.transfer.settings import Settings
 
 
 def test_a_source_is_left_as_it_was(postgres_db: Database, mariadb_db: Database) -> None:
@@ -74,6 +79,41 @@ def test_a_changed_key_that_would_stop_the_run(postgres_db: Database, mariadb_db
     assert told[0].remedy.startswith('ALTER TABLE "public"."pages" REPLICA IDENTITY FULL, ')
     left = check(postgres_db, mariadb_db).findings
     assert not [one for one in left if "changes stops" in one.message]
+
+
+INHERITING = """
+CREATE TABLE log (id int PRIMARY KEY, v int); CREATE TABLE log_2024 (PRIMARY KEY (id)) INHERITS (log);
+CREATE TABLE parted (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
+CREATE TABLE part PARTITION OF parted DEFAULT
+"""
+
+
+def test_a_source_that_is_read_with_its_children(
+    postgres_db: Database, mariadb_db: Database
+) -> None:
+    postgres_db.execute(INHERITING)
+    report = check(postgres_db, mariadb_db)
+    mixed = found(report, Subject.TABLES, "children by inheritance (public.log_2024)")
+    assert (mixed.level, mixed.table) == (Level.ERROR, "public.log")
+    assert "end the inheritance, or leave public.log out" in mixed.remedy
+    assert len(errors(report)) == 1, errors(report)
+    with pytest.raises(UsageError, match=r"public\.log has children by inheritance"):
+        Transfer(Settings("move", postgres_db.url, mariadb_db.url)).run(snapshot_only=True)
+    assert mariadb_db.execute("SHOW TABLES LIKE 'log%'") == []
+    assert check(postgres_db, mariadb_db, exclude=("log",)).is_ready
+    postgres_db.execute("ALTER TABLE log_2024 NO INHERIT log")
+    assert check(postgres_db, mariadb_db).is_ready
+
+
+def test_a_target_that_is_changed_with_its_children(
+    postgres_db: Database, mariadb_db: Database
+) -> None:
+    mariadb_db.execute("CREATE TABLE log (id INT PRIMARY KEY, v INT)")
+    postgres_db.execute(INHERITING)
+    report = check(mariadb_db, postgres_db)
+    assert found(report, Subject.TABLES, "children by inheritance").level is Level.ERROR
+    with pytest.raises(UsageError, match=r"public\.log has children by inheritance"):
+        Transfer(Settings("move", mariadb_db.url, postgres_db.url)).run(snapshot_only=True)
 
 
 def test_retention_of_a_slot(postgres_db: Database, mariadb_db: Database) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import truecopy
+from tests.conftest import fresh_database
 from tests.program import truecopy as program
-from tests.servers import Database
+from tests.servers import Database, Server
 from truecopy.engines import connect
 from truecopy.engines.protocols import Writes
 from truecopy.model.errors import CannotFinish
-from truecopy.verify.repair import apply_repair, write_repair
+from truecopy.verify.repair import apply_repair, unrepaired, write_repair
 
 SCHEMA = """
 CREATE TABLE parents (id INT PRIMARY KEY, email VARCHAR(50) UNIQUE, name VARCHAR(50));
@@ -123,3 +124,30 @@ def test_target_written_meanwhile_rolls_back(
         with pytest.raises(CannotFinish, match="verify again"):
             apply_repair(report, session)
     assert second_mariadb_db.execute("SELECT note FROM children WHERE id = 1") == [("x",)]
+
+
+def test_rows_of_children_are_compared_and_repaired_where_they_are(
+    postgres_db: Database, postgres_server: Server
+) -> None:
+    """A table of PostgreSQL is read with those that inherit from it."""
+    with fresh_database(postgres_server) as target:
+        for database in (postgres_db, target):
+            database.execute(
+                "CREATE TABLE log (id int PRIMARY KEY, v int);"
+                "CREATE TABLE log_2024 (PRIMARY KEY (id)) INHERITS (log);"
+                "INSERT INTO log VALUES (1, 1); INSERT INTO log_2024 VALUES (2, 2), (1, 7)"
+            )
+        report = truecopy.verify(postgres_db.url, target.url)
+        assert report.verdict == "equal"
+        (told, _) = report.tables[0].structure
+        assert told.message == (
+            "public.log is read with the rows of its children by inheritance (public.log_2024)"
+        )
+        target.execute("DELETE FROM log_2024 WHERE id = 2")
+        report = truecopy.verify(postgres_db.url, target.url)
+        (left,) = unrepaired(report)
+        assert left.startswith("public.log has children by inheritance")
+        with closing(connect(report.target)) as session:
+            assert isinstance(session, Writes)
+            assert apply_repair(report, session) == 1
+        assert truecopy.verify(postgres_db.url, target.url).verdict == "equal"

@@ -31,7 +31,7 @@ from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.position import contains, parse_position
 from truecopy.model.relation import Chunk, Relation
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Table, TableName, require_own_rows
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
 from truecopy.verify.chunks import plan_chunks
@@ -135,6 +135,7 @@ def source_tables(
 def source_table(session: Session, name: TableName) -> SourceTable:
     """One table, described as it is now."""
     described = cast(Introspects, session).describe(name)
+    require_own_rows(described)
     comparison = match_tables(
         session.endpoint, (described,), session.endpoint, described, Options()
     )

@@ -96,6 +96,12 @@ LEFT JOIN pg_class s ON s.relkind = 'S' AND s.oid =
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _CHECKS = "SELECT conname::text FROM pg_constraint WHERE conrelid = %s AND contype IN ('c', 'x') ORDER BY 1"
+# Whoever reads a table reads them as well; those that are temporary are seen by their own session only.
+_CHILDREN = """
+SELECT n.nspname::text, c.relname::text FROM pg_inherits i
+JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE i.inhparent = %s AND NOT c.relispartition AND c.relpersistence <> 't' ORDER BY 1, 2
+"""
 # A partitioned table has no rows of its own: its leaves do. The estimate is as old as the last ANALYZE; as the planner
 # does, only the rows of a page are taken from it, and how many pages there are from the file.
 _SIZE = """
@@ -183,6 +189,7 @@ def describe_table(
         rows=count,
         row_bytes=row_bytes,
         engine="postgresql",
+        children=tuple(TableName(*row) for row in fetch(Statement(_CHILDREN, (table,)))),
         **_details(fetch, table),
     )
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from truecopy.model.errors import UsageError
 from truecopy.model.types import Type
+
+_SHOWN = 3
+"""How many tables of a long list are named."""
 
 
 @dataclass(frozen=True, order=True)
@@ -115,6 +119,7 @@ class Table:
         uncarried: What a table made from this description will not have, in words.
         partly_unique: It has unique indexes over expressions, parts of values or some rows, which `unique` leaves out.
         whole: It takes one write at a time, so that slices of it gain nothing.
+        children: Tables of their own whose rows are read, changed and deleted with this one's.
     """
 
     name: TableName
@@ -134,6 +139,7 @@ class Table:
     uncarried: tuple[str, ...] = ()
     partly_unique: bool = False
     whole: bool = False
+    children: tuple[TableName, ...] = ()
 
     def column(self, name: str) -> Column | None:
         """The column of that name, or of that name in another case where only one fits."""
@@ -142,3 +148,19 @@ class Table:
         if exact:
             return exact[0]
         return folded[0] if len(folded) == 1 else None
+
+    @property
+    def children_shown(self) -> str:
+        """The first of its children, and how many more there are."""
+        more = len(self.children[_SHOWN:])
+        return ", ".join(map(str, self.children[:_SHOWN])) + (f" and {more} more" if more else "")
+
+
+def require_own_rows(table: Table) -> None:
+    """Refuses a table whose rows cannot be told from those of others, which the log has under their own names."""
+    if table.children:
+        raise UsageError(
+            f"{table.name} has children by inheritance ({table.children_shown}): their rows are read, changed and"
+            " deleted with its own, and their changes are logged under their own names only; make them partitions of"
+            f" it, end the inheritance, or leave {table.name} out"
+        )

@@ -21,7 +21,7 @@ from truecopy.mapping.transformers import check_expressions, inferred_by
 from truecopy.metastore.definitions import Definitions
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
-from truecopy.model.table import Column, Table, TableName
+from truecopy.model.table import Column, Table, TableName, require_own_rows
 from truecopy.model.types import Type
 from truecopy.spark import is_local
 from truecopy.spark import session as spark_session
@@ -108,7 +108,10 @@ class Planning:
         if not isinstance(source, Introspects):
             raise UsageError(f"{self._source.scheme}:// cannot be the source of a transfer")
         names = [name for name in source.tables() if self._settings.wants(name)]
-        return {name: source.describe(name) for name in names}
+        tables = {name: source.describe(name) for name in names}
+        for table in tables.values():
+            require_own_rows(table)
+        return tables
 
     def _source_lines(
         self, source: Introspects, tables: Mapping[str, TableMapping]
@@ -221,6 +224,7 @@ class Planning:
             if is_mapped(mapping):
                 check_expressions(spark_session(self._settings.master), mapping)
             onto = onto_for(target, mapping, tables[name])
+            require_own_rows(onto)
             plan = plan_table(mapping, self._source, tables[name], self._target, onto)
             plan = tied(plan, ties.get(name))
             if self._settings.leg:

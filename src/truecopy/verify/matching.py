@@ -166,6 +166,7 @@ def match_tables(
         and key
     ):
         findings.append(_key_finding(first, target_table))
+    findings += [_children_finding(t) for t in (*source_tables, target_table) if t.children]
     ordered_pairs = [pair for name in key for pair in pairs if pair[0].name == name]
     ordered_pairs += [pair for pair in pairs if pair[0].name not in key]
     types = tuple(_agreed_type(first, target_table, a, b, options) for a, b in ordered_pairs)
@@ -324,6 +325,11 @@ def _key_finding(source: Table, target: Table) -> Finding:
     left = ", ".join(_first(source.keys)) or "none"
     right = ", ".join(_first(target.keys)) or "none"
     return Finding("key", "", f"key: {left} → {right}")
+
+
+def _children_finding(table: Table) -> Finding:
+    shown = f"the rows of its children by inheritance ({table.children_shown})"
+    return Finding("children", "", f"{table.name} is read with {shown}")
 
 
 def _holds_no_null(table: Table, columns: Sequence[Column]) -> bool:

@@ -72,6 +72,11 @@ def unrepaired(report: Report) -> list[str]:
             )
         if table.found and not table.complete:
             left.append(f"{table.target}: {table.reason}; rows beyond that are not repaired")
+        if table.found and _mixes(report, table):
+            left.append(
+                f"{table.target} has children by inheritance, in one of which a row may be: its {table.found} differing"
+                " rows are not repaired"
+            )
         left += [f"{table.target}: {f.message}: not repaired" for f in table.structure if f.fatal]
     return left
 
@@ -81,7 +86,7 @@ def _parents_first(report: Report) -> list[tuple[TableReport, Comparison]]:
     chosen = [
         (table, report.comparisons[table.comparison])
         for table in report.tables
-        if table.comparison is not None and table.found and table.key
+        if table.comparison is not None and table.found and table.key and not _mixes(report, table)
     ]
     by_name = {comparison.target_table.name: (table, comparison) for table, comparison in chosen}
     ordered: dict[TableName, tuple[TableReport, Comparison]] = {}
@@ -98,6 +103,12 @@ def _parents_first(report: Report) -> list[tuple[TableReport, Comparison]]:
     for name in by_name:
         place(name)
     return list(ordered.values())
+
+
+def _mixes(report: Report, table: TableReport) -> bool:
+    """Whether a statement for the table on the target would change rows of others as well."""
+    chosen = table.comparison
+    return chosen is not None and bool(report.comparisons[chosen].target_table.children)
 
 
 def _secondary_unique(comparison: Comparison) -> list[set[int]]:

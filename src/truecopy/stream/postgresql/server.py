@@ -182,7 +182,8 @@ def plan_publication(session: PostgreSQL, names: Names, patterns: tuple[str, ...
 def sync_publication(session: PostgreSQL, names: Names, plan: Plan) -> None:
     """Makes the publication, or changes its list of tables."""
     publication = session.dialect.quote(names.publication)
-    added = ", ".join(table_sql(session.dialect, table.name) for table in plan.add)
+    # Without ONLY, children by inheritance would be published as well, which may have no identity.
+    added = ", ".join(f"ONLY {table_sql(session.dialect, table.name)}" for table in plan.add)
     if plan.found is None:
         tables = f" FOR TABLE {added}" if added else ""
         made = f"CREATE PUBLICATION {publication}{tables} WITH (publish_via_partition_root = true)"
@@ -191,7 +192,7 @@ def sync_publication(session: PostgreSQL, names: Names, plan: Plan) -> None:
     if added:
         session.execute(Statement(f"ALTER PUBLICATION {publication} ADD TABLE {added}"))
     if plan.drop:
-        dropped = ", ".join(table_sql(session.dialect, name) for name in plan.drop)
+        dropped = ", ".join(f"ONLY {table_sql(session.dialect, name)}" for name in plan.drop)
         session.execute(Statement(f"ALTER PUBLICATION {publication} DROP TABLE {dropped}"))
 
 

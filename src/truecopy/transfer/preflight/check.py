@@ -39,6 +39,7 @@ _AT_EVERY_START: _Checks = (
 _AT_THE_FIRST: _Checks = (
     (Subject.TABLES, "the tables of the target", tables.check_targets),
     (Subject.TABLES, "the tables to make", tables.check_made),
+    (Subject.TABLES, "tables that hold rows of others", tables.check_own_rows),
     (Subject.TABLES, "whose rows are whose", sharding.check_sharding),
     (Subject.LOG, "how long the log is kept", log.check_retention),
     (Subject.KEYS, "keys", keys.check_keys),

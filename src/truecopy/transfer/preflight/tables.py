@@ -15,7 +15,7 @@ from truecopy.mapping.routes import find_way
 from truecopy.mapping.rules import require_tables, rules_of
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.model.finding import Finding, Level, Subject
-from truecopy.model.table import Table, TableName
+from truecopy.model.table import Table, TableName, require_own_rows
 from truecopy.model.types import Unknown
 from truecopy.transfer.ledger import CHUNKS, TASKS
 from truecopy.transfer.narrowing import rows_on_target
@@ -106,6 +106,15 @@ def _rows(ends: Ends, pair: Pair) -> str:
         return ""
     where = rows_on_target(leg, pair.mapping, pair.target.columns, ends.target)
     return escape(ends.target.dialect, where or "")
+
+
+def check_own_rows(ends: Ends) -> Iterator[Finding]:
+    """Tables on either side that are read and changed with others."""
+    for pair in ends.pairs:
+        for table in filter(None, (pair.source, pair.target)):
+            mixed = attempt(lambda table=table: require_own_rows(table))  # type: ignore[misc]
+            if isinstance(mixed, TruecopyError):
+                yield error(Subject.TABLES, *told_apart(mixed), pair.name)
 
 
 def check_later(ends: Ends) -> Iterator[Finding]:
