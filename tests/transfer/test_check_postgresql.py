@@ -74,8 +74,18 @@ def test_a_changed_key_that_would_stop_the_run(postgres_db: Database, mariadb_db
         ("public.lines", Level.INFO),
     ]
     assert "(body)" in told[0].message
+    assert told[1].remedy.endswith(
+        "REPLICA IDENTITY FULL and of each of its partitions, if keys change"
+    )
     for table in ("pages", "lines", "part_1"):
         postgres_db.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    told_still = [
+        one.table
+        for one in check(postgres_db, mariadb_db).findings
+        if "changes stops" in one.message
+    ]
+    assert told_still == ["public.parted"], "its own identity says how its partitions are read"
+    postgres_db.execute("ALTER TABLE parted REPLICA IDENTITY FULL")
     assert told[0].remedy.startswith('ALTER TABLE "public"."pages" REPLICA IDENTITY FULL, ')
     left = check(postgres_db, mariadb_db).findings
     assert not [one for one in left if "changes stops" in one.message]
