@@ -164,6 +164,39 @@ def test_a_row_that_goes_from_one_merged_table_to_another(
     assert second_mariadb_db.execute("SELECT * FROM whole ORDER BY id") == mariadb_db.execute(both)
 
 
+def test_rows_of_merged_tables_with_equal_keys_are_one(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database, postgres_db: Database
+) -> None:
+    for number in (1, 2):
+        mariadb_db.execute(f"CREATE TABLE part_{number} (id INT PRIMARY KEY, k INT, v INT)")
+        mariadb_db.execute(
+            f"INSERT INTO part_{number} SELECT {number} * 100 + seq, seq, {number} FROM seq_1_to_200"
+        )
+    more = {"routes": {"part_*": {"table": "whole", "merge": True}}, "transformers": {}}
+    for task, target in (("one", second_mariadb_db), ("two", postgres_db)):
+        run(mariadb_db, target, task=task, **more)
+        found = target.execute("SELECT COUNT(*), MIN(id), MAX(id) FROM whole")
+        assert found == [(300, 101, 400)]
+    mariadb_db.execute("UPDATE part_2 SET v = 3 WHERE id = 250")
+    run(mariadb_db, postgres_db, task="two", **more)
+    assert postgres_db.execute("SELECT v FROM whole WHERE id = 250") == [(3,)]
+
+
+def test_a_key_that_does_not_tell_rows_apart_is_refused_where_tables_merge(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    for number in (1, 2):
+        mariadb_db.execute(f"CREATE TABLE part_{number} (id INT PRIMARY KEY, k INT NOT NULL)")
+    mariadb_db.execute("INSERT INTO part_1 SELECT seq, seq % 20 FROM seq_1_to_40")
+    more = {
+        "routes": {"part_*": {"table": "whole", "merge": True}},
+        "transformers": {"part_*": {"key": ["k"]}},
+        "chunks": {"rows": 20},
+    }
+    with pytest.raises(CannotFinish, match="Duplicate"):
+        run(mariadb_db, second_mariadb_db, **more)
+
+
 @pytest.mark.long
 def test_long_values_that_a_log_left_out_are_kept(
     spark: SparkSession, postgres_db: Database, mariadb_db: Database

@@ -130,6 +130,16 @@ class TableMapping:
         return self.merged and not self.source_column and bool(self.key)
 
     @cached_property
+    def keeps_rows_apart(self) -> bool:
+        """Whether two rows of the source never get the same key; a key that the task names may not tell them apart."""
+        found = set()
+        for column in self.columns:
+            if column.name in self.key and isinstance(column.origin, Copied | Masked | Converted):
+                own = self.source_columns[column.origin.place]
+                found |= {own.name} if _keeps_apart(own.type, column) else set()
+        return bool(self.source_key) and found.issuperset(self.source_key)
+
+    @cached_property
     def places(self) -> tuple[int, ...]:
         """Of an identity: where each column of the target stands in the source."""
         return tuple(c.origin.place for c in self.columns if isinstance(c.origin, Copied))

@@ -5,6 +5,8 @@ What could go wrong between the steps, and why it does not:
 - The source changes while a chunk is read: the statement is one snapshot, and what changed since P0 is
   replayed by the stream afterwards, idempotently. Rows without a key cannot be replayed so: their snapshot
   has a known position, which is noted with the chunk, and changes up to there are passed over.
+- A row went from one of several merged tables to another between the reading of both, or it is in both: where
+  equal keys are the same row, a chunk takes the place of rows with its keys. It is compared key by key then.
 - A task dies before commit: the target rolls back, the chunk is not noted, another attempt does it.
 - A task dies after commit, before Spark hears of it: the next attempt finds the chunk noted and skips.
 - An attempt that was given up wakes up: the chunk is noted, or the epoch is another: it rolls back.
@@ -157,6 +159,8 @@ def write_chunk(
             ledger = Ledger(target, task.task)
             ledger.note_copied(plan.source_name, task.number, sent.count, task.epoch, position)
             texts = rows.drop_columns(["fingerprint"])
+            if texts.num_rows and plan.mapping.shares_rows and plan.mapping.keeps_rows_apart:
+                target.delete_keys(plan.target, _keys(plan, texts), annotation=task.annotation)
             if texts.num_rows:
                 target.load(plan.target, texts, annotation=task.annotation)
             held = _held(target, task, texts)
@@ -181,7 +185,7 @@ def _held(target: Any, task: CopyTask, texts: pa.Table) -> Digest | None:
     if not plan.target.key_width:
         is_alone = task.chunk == WHOLE and not plan.mapping.merged
         return cast(Digest, target.digest(plan.target, WHOLE)) if is_alone else None
-    keys = texts.select(range(plan.target.key_width))
+    keys = _keys(plan, texts)
     found = Digest()
     for at in range(0, keys.num_rows, KEYS_AT_A_TIME):
         some = list(
@@ -189,6 +193,11 @@ def _held(target: Any, task: CopyTask, texts: pa.Table) -> Digest | None:
         )
         found = found + _digest_of_keys(target.fingerprints_by_key(plan.target, some), set(some))
     return found
+
+
+def _keys(plan: TablePlan, texts: pa.Table) -> pa.Table:
+    width = plan.target.key_width
+    return texts.select(range(width)).rename_columns([f"k{i}" for i in range(width)])
 
 
 def _digest_of_keys(rows: pa.Table, wanted: set[Any]) -> Digest:
