@@ -22,6 +22,7 @@ from truecopy.model.types import (
     Bits,
     Boolean,
     Decimal,
+    Float,
     Integer,
     Json,
     Text,
@@ -140,8 +141,31 @@ def test_types_elsewhere(target: str, engine: str, column: Column, wanted: str) 
     ],
 )
 def test_what_no_type_holds_is_refused_by_name(target: str, engine: str, column: Column) -> None:
-    with pytest.raises(IncomparableTypes, match=r"t\.c \(.*leave the column out.*cast"):
+    with pytest.raises(IncomparableTypes, match=r"t\.c \(.*leave the column out with drop"):
         declared(target, engine, column)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "native", "wanted"),
+    [
+        ("mariadb", Binary(), "binary", "longblob"),
+        ("mariadb", Timestamp(zone=True), "timestamptz", "timestamp(6)"),
+        ("mariadb", Time(), "time", "time(6)"),
+        ("mysql", Float(), "double", "double"),
+        ("postgresql", Binary(), "binary", "bytea"),
+        ("postgresql", Float(), "double", "double precision"),
+        ("postgresql", Text(), "varchar(64)", "character varying(64)"),
+        ("sqlite", Binary(), "binary", "BLOB"),
+        ("sqlite", Integer(), "bigint", "BIGINT"),
+        ("duckdb", Binary(), "binary", "BLOB"),
+        ("duckdb", Timestamp(zone=True), "timestamptz", "TIMESTAMPTZ"),
+    ],
+)
+def test_what_an_expression_makes_is_declared_by_what_it_holds(
+    engine: str, kind: Type, native: str, wanted: str
+) -> None:
+    column = Column("c", kind, native, computed=True)
+    assert declared(engine, engine, column) == wanted
 
 
 def test_the_same_engine_keeps_its_own_declarations(

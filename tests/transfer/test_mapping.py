@@ -8,9 +8,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from tests.conftest import fresh_database
 from tests.servers import Database
-from truecopy.model.errors import CannotFinish
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
 from truecopy.transfer.run import RunReport, Transfer
@@ -195,6 +197,56 @@ def test_a_key_that_does_not_tell_rows_apart_is_refused_where_tables_merge(
     }
     with pytest.raises(CannotFinish, match="Duplicate"):
         run(mariadb_db, second_mariadb_db, **more)
+
+
+MADE = {
+    "cast": {"h": "binary", "id": "text"},
+    "add": {
+        "day": {"sql": "date_trunc('day', d)", "type": "timestamptz"},
+        "half": {"sql": "f / 2D"},
+        "clock": {"sql": "'10:11:12.5'", "type": "time"},
+        "many": {"sql": "f > 3"},
+    },
+}
+
+
+@pytest.mark.parametrize("engine", ["mariadb", "postgres"])
+def test_columns_that_are_made_on_the_way_between_two_of_one_engine(
+    spark: SparkSession, request: pytest.FixtureRequest, engine: str
+) -> None:
+    source = request.getfixturevalue(f"{engine}_db")
+    with fresh_database(source.server) as target:
+        _make_on_the_way(source, target)
+
+
+def _make_on_the_way(source: Database, target: Database) -> None:
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, d TIMESTAMP, h VARCHAR(40), f INT)")
+    source.execute("INSERT INTO t VALUES (1, '1999-02-03 04:05:06', '00112233', 3)")
+    run(source, target, routes={}, transformers={"t": MADE})
+    ((id_, h, half, clock, many),) = target.execute("SELECT id, h, half, clock, many FROM t")
+    assert (id_, bytes(h), half, bool(many)) == ("1", b"00112233", 1.5, False)
+    assert str(clock).endswith("10:11:12.500000")
+
+
+def test_what_the_target_has_no_type_for_is_carried_as_it_says(
+    spark: SparkSession, postgres_db: Database, mariadb_db: Database
+) -> None:
+    postgres_db.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, tags text[], b bit varying(5), n numeric(80, 40));"
+        "INSERT INTO t VALUES (1, '{a,NULL}', B'101', 2.5)"
+    )
+    rules: dict[str, Any] = {}
+    for column in ("tags", "b", "n"):
+        with pytest.raises(
+            UsageError, match=rf"t\.{column} .* with drop, or .* text with "
+        ) as told:
+            run(postgres_db, mariadb_db, routes={}, transformers={"t": rules})
+        for rule, columns in yaml.safe_load(str(told.value).rpartition(" text with ")[2]).items():
+            rules.setdefault(rule, {}).update(columns)
+    run(postgres_db, mariadb_db, routes={}, transformers={"t": rules})
+    ((tags, b, n),) = mariadb_db.execute("SELECT tags, b, n FROM t")
+    assert "a" in tags
+    assert (b, float(n)) == ("101", 2.5)
 
 
 @pytest.mark.long

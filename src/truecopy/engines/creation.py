@@ -18,6 +18,7 @@ from truecopy.model.table import Column, ForeignKey, Index, Table
 from truecopy.model.types import (
     Array,
     Binary,
+    Bits,
     Decimal,
     Float,
     Integer,
@@ -25,6 +26,7 @@ from truecopy.model.types import (
     Time,
     Timestamp,
     Type,
+    Unsupported,
     type_name,
 )
 
@@ -95,6 +97,11 @@ def shape_of(column: Column, engine: str) -> Shape:
             return Shape(kind)
 
 
+def is_declared_by(engines: Sequence[str], table: Table, column: Column) -> bool:
+    """Whether a column has a declaration of one of these engines, to be taken as it is."""
+    return table.engine in engines and not column.computed
+
+
 def element_of(shape: Shape, element: Type) -> Shape:
     """The shape of the items of an array."""
     return Shape(element, shape.bits, shape.signed, shape.precision, shape.single, shape.length)
@@ -104,9 +111,19 @@ def cannot_hold(table: Table, column: Column, where: str) -> IncomparableTypes:
     """The error for a type that has no faithful counterpart."""
     return IncomparableTypes(
         f"{table.name}.{column.name} ({column.native}) has no type on {where} that holds every"
-        f" {type_name(column.type)}: leave the column out, or name a type for it with cast"
-        f" (for example {column.name}=text) and make its column yourself"
+        f" {type_name(column.type)}: leave the column out with drop{_as_text(column)}"
     )
+
+
+def _as_text(column: Column) -> str:
+    """What a task says instead; arrays and bits are text to expressions, and no cast takes them."""
+    if isinstance(column.type, Unsupported):
+        return ""
+    if isinstance(column.type, Array | Bits):
+        return (
+            f", or carry it as text with sql: {{{column.name}: {{sql: {column.name}, type: text}}}}"
+        )
+    return f", or carry it as text with cast: {{{column.name}: text}}"
 
 
 def key_of(table: Table) -> tuple[tuple[str, ...], bool]:

@@ -80,7 +80,7 @@ def warnings(table: Table) -> list[str]:
 
 def type_of(table: Table, column: Column) -> str:
     """The declaration that holds every value of the column."""
-    if table.engine == ENGINE:
+    if creation.is_declared_by((ENGINE,), table, column):
         return column.native
     found = _declare(creation.shape_of(column, table.engine))
     if found is None:

@@ -128,7 +128,7 @@ def warnings(server: Server, table: Table) -> list[str]:
             found.append(f"{place} does not number its rows: it is not the first of the key")
         if isinstance(column.type, Json) and not server.is_mariadb and table.engine != "mysql":
             found.append(f"{place}: MySQL rounds numbers in JSON to doubles")
-        if table.engine in FAMILY:
+        if creation.is_declared_by(FAMILY, table, column):
             continue
         length = creation.shape_of(column, table.engine).length
         bound = _bound(table, column.name)
@@ -161,7 +161,8 @@ def reference_gaps(server: Server, table: Table, reference: ForeignKey, parent: 
 
 def type_of(server: Server, table: Table, column: Column, in_row: int) -> str:
     """The declaration that holds every value; `in_row` bytes are taken by columns before it."""
-    if table.engine in FAMILY and (server.is_mariadb or column.native not in _ONLY_MARIADB):
+    is_own = creation.is_declared_by(FAMILY, table, column)
+    if is_own and (server.is_mariadb or column.native not in _ONLY_MARIADB):
         return _own(server, table, column)
     shape = creation.shape_of(column, table.engine)
     found = _declare(server, shape, _bound(table, column.name), in_row)

@@ -99,7 +99,8 @@ def warnings(table: Table, knows: Callable[[str], bool]) -> list[str]:
     found = creation.shared_warnings(table)
     for column in table.columns:
         native = type_of(table, column, knows)
-        if table.engine == ENGINE and native != column.native:
+        is_own = creation.is_declared_by((ENGINE,), table, column)
+        if is_own and native != column.native:
             found.append(
                 f"{table.name}.{column.name} is {native}: there is no type {column.native}"
             )
@@ -134,7 +135,7 @@ def reference_gaps(
 
 def type_of(table: Table, column: Column, knows: Callable[[str], bool]) -> str:
     """The declaration that holds every value of the column."""
-    if table.engine == ENGINE:
+    if creation.is_declared_by((ENGINE,), table, column):
         if knows(column.native):
             return column.native
         if isinstance(column.type, Text):

@@ -75,7 +75,7 @@ def warnings(table: Table) -> list[str]:
 
 def type_of(table: Table, column: Column) -> str:
     """The declaration under which every value is kept as it is."""
-    if table.engine == ENGINE:
+    if creation.is_declared_by((ENGINE,), table, column):
         return column.native
     key, _ = creation.key_of(table)
     found = _declare(creation.shape_of(column, table.engine), alone=key == (column.name,))

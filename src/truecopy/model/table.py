@@ -38,6 +38,7 @@ class Column:
         charset: Character set of text where it is not UTF-8.
         padded: Fixed-length text whose trailing spaces carry no meaning.
         generated: Computed by the database; compared, but never written.
+        computed: Made by an expression on the way; its declaration says what it holds, and is no engine's own.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Column:
     charset: str | None = None
     padded: bool = False
     generated: bool = False
+    computed: bool = False
 
 
 _ACTIONS = "CASCADE", "SET NULL", "SET DEFAULT"

@@ -248,11 +248,11 @@ def _chosen(mapping: TableMapping, source: Table) -> Table:
 def _arriving(column: TargetColumn) -> Column:
     if column.like is not None:
         return replace(column.like, name=column.name, generated=False)
-    return Column(column.name, column.type, _declaration(column), column.nullable)
+    return Column(column.name, column.type, _declaration(column), column.nullable, computed=True)
 
 
 def _declaration(column: TargetColumn) -> str:
-    """How most engines declare what a computed column holds; one that may be in a key has a length."""
+    """What a computed column holds, in words of its own; one that may be in a key has a length."""
     match column.type, column.origin:
         case Text(), Masked(length=length):
             return f"varchar({length})"
