@@ -15,6 +15,7 @@ import zipfile
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _OF_USAGE = {"UsageError", "IncomparableTypes"}
+_OWN = "org.apache.spark.SparkException: "
+"""Before what Spark says itself, and before what it wraps that in."""
 _JVM = " ".join(
     (
         # Most memory is the Python workers'; a heap with little room to spare costs next to no time. By itself it
@@ -141,13 +144,14 @@ def explain_spark(error: BaseException) -> TruecopyError:
         file.write(f"{error}\n")
     if ours := re.search(r"truecopy\.[a-z_.]+\.([A-Z]\w+): (.*)", str(error)):
         return (UsageError if ours[1] in _OF_USAGE else CannotFinish)(ours[2])
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [re.sub(r"^(Caused by)?: ", "", line.strip()) for line in str(error).splitlines()]
     causes = [line for line in lines if "Error:" in line or "Exception:" in line]
-    cause = next(
-        (line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))),
-        None,
+    others = (
+        line for line in causes if not line.startswith(("at ", "py4j", "org.apache.spark.Spark"))
     )
-    said = cause or (lines[0] if lines else type(error).__name__)
+    # Of a chain of its own, the innermost tells what happened.
+    own = (line.removeprefix(_OWN) for line in reversed(causes) if line.startswith(_OWN))
+    said = next(chain(others, own, filter(None, lines)), type(error).__name__)
     return CannotFinish(f"a Spark task failed: {said[:300]} (the whole trace is in {log})")
 
 

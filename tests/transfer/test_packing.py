@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truecopy.model.change import CHANGE_SCHEMA, DELETE, INSERT, UPDATE
+from truecopy.model.errors import CannotFinish
+from truecopy.spark import explain_spark, explained
+from truecopy.transfer import packing
 from truecopy.transfer.apply import EFFECTS, as_effects
 from truecopy.transfer.effect import net_effect
-from truecopy.transfer.packing import SLICES, pack_batches, slices_of, unpacked
+from truecopy.transfer.packing import SLICES, pack_batches, packed, slices_of, unpacked
 from truecopy.transfer.replicate import AS_THEY_ARE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _INPUT = pa.schema([CHANGE_SCHEMA.field(name) for name in AS_THEY_ARE])
 Row = list[str | None]
@@ -68,7 +75,7 @@ def expected(changes: list[dict[str, Any]]) -> dict[tuple[str, ...], tuple[str, 
 @given(logs(), st.integers(1, 8))
 def test_net_effect_of_packed_changes(changes: list[dict[str, Any]], size: int) -> None:
     batches = pa.Table.from_pylist(changes, schema=_INPUT).to_batches(max_chunksize=size)
-    tables = [as_effects(table) for packed in pack_batches(batches) for table in unpacked(packed)]
+    tables = [as_effects(table) for one in pack_batches(batches) for table in unpacked(one)]
     assert sum(table.num_rows for table in tables) == len(changes)
     if not changes:
         return
@@ -86,8 +93,8 @@ def test_net_effect_of_packed_changes(changes: list[dict[str, Any]], size: int) 
 def test_what_is_said_of_packed_changes(changes: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(changes, schema=_INPUT)
     slices, batches = slices_of(table), table.to_batches()
-    for packed in pack_batches(batches):
-        for row in packed.to_pylist():
+    for one in pack_batches(batches):
+        for row in one.to_pylist():
             same = ("shard", "table", "schema_id", "kind")
             group = [
                 c
@@ -178,3 +185,47 @@ def test_left_out_values_are_found_by_name_where_a_table_was_altered_in_between(
     unknown = {"old": {"id": 0}, "new": layouts["new"]}
     (told,) = net_effect(pa.Table.from_pylist(rows, schema=EFFECTS), unknown).to_pylist()
     assert told["unchanged"] == [1], "it is taken from the target, or the run ends"
+
+
+@pytest.mark.long
+def test_a_large_batch_comes_to_the_driver_in_pieces(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All keys of one huge transaction would be more than Spark lets a job bring there, at every start again."""
+    count = 200_000
+    changes = spark.range(count, numPartitions=4).selectExpr(
+        "'-80' shard", "'0-1-7' position", "1L commit_order", "CAST(id AS INT) seq",
+        "timestamp'2026-01-01' committed_at", "'insert' kind", "'t' table", "'s' schema_id",
+        "array(CAST(id AS STRING)) key", "array(CAST(id AS STRING), 'x') after",
+        "CAST(NULL AS array<int>) unchanged",
+    )  # fmt: skip
+    monkeypatch.setattr(packing, "_MOST_ROWS", 10_000)
+    conf: Any = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.driver.maxResultSize", "1m")
+    try:
+        with packed(changes) as batch:
+            with pytest.raises(CannotFinish, match="is bigger than spark"), explained():
+                list(batch.pieces("table", "key"))
+            monkeypatch.setattr(packing, "_MOST_COLLECTED", 1 << 19)
+            pieces = list(batch.pieces("table", "key"))
+    finally:
+        conf.remove("spark.driver.maxResultSize")
+    keys = {key for piece in pieces for (key,) in piece.column("key").to_pylist()}
+    assert keys == set(map(str, range(count)))
+    assert sum(piece.num_rows for piece in pieces) == count
+    assert len(pieces) > 1
+
+
+def test_the_innermost_cause_of_a_failed_job_is_told() -> None:
+    told = explain_spark(
+        RuntimeError(
+            "An error occurred while calling o12.collectToPython.\n"
+            ": org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+            "\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)\n"
+            "Caused by: org.apache.spark.SparkException: Job aborted: Total size of results is too big\n"
+            "\t... 1 more\n"
+        )
+    )
+    assert "a Spark task failed: Job aborted: Total size of results is too big (the whole" in str(
+        told
+    )

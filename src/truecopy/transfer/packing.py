@@ -26,7 +26,7 @@ from truecopy.stream.changes import open_source
 from truecopy.stream.request import Request
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
@@ -53,6 +53,8 @@ _ODD, _GOLDEN = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 _MOST_ROWS, _MOST_BYTES = 200_000, 64 << 20
 """What a worker gathers before it packs."""
 _PIECE_ROWS = 50_000
+_MOST_COLLECTED = 32 << 20
+"""What comes to the driver at once; Spark fails a job whose results are more than `spark.driver.maxResultSize`."""
 _NOT_WORTH_IT = "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"
 """To Spark a batch is some hundred rows, however many changes: planning again and making code take longer than it."""
 
@@ -91,14 +93,19 @@ class Packed:
     @cached_property
     def facts(self) -> list[Fact]:
         """What there is in the batch; of each kind once."""
-        names = list(Fact.__dataclass_fields__)
         last: dict[tuple[object, ...], Fact] = {}
-        for row in self.frame.select(*names).collect():
-            fact = Fact(*row)
+        for *values, _ in self._lines:
+            fact = Fact(*values)
             group = fact.shard, fact.table, fact.schema_id, fact.kind, fact.left_out
             if group not in last or last[group].commit_order < fact.commit_order:
                 last[group] = fact
         return list(last.values())
+
+    @cached_property
+    def _lines(self) -> list[Row]:
+        """The fact and the size of each packed row."""
+        names = Fact.__dataclass_fields__
+        return self.frame.selectExpr(*names, "octet_length(payload)").collect()
 
     def rows(self) -> DataFrame:
         """A row for each change, with the columns that were packed."""
@@ -108,11 +115,9 @@ class Packed:
         """Some columns of all changes, on the driver, some thousands at a time; the others stay packed."""
         inside = tuple(name for name in names if name not in SHARED)
         packed = self.frame.select(*SHARED, "payload")
-        narrowed: pa.Table = packed.mapInArrow(
-            cast(Any, Narrowing(inside)), packed.schema
-        ).toArrow()
+        narrowed = packed.mapInArrow(cast(Any, Narrowing(inside)), packed.schema)
         waiting, rows = list[pa.Table](), 0
-        for batch in narrowed.to_batches():
+        for batch in self._collected(narrowed):
             for table in unpacked(batch):
                 waiting.append(table.select(list(names)))
                 rows += table.num_rows
@@ -121,6 +126,16 @@ class Packed:
                     waiting, rows = [], 0
         if waiting:
             yield pa.concat_tables(waiting)
+
+    def _collected(self, narrowed: DataFrame) -> Iterator[pa.RecordBatch]:
+        """What was made of the packed rows, on the driver: by one job, or some megabytes of a large batch by each."""
+        size = sum(line[-1] for line in self._lines)
+        if size <= _MOST_COLLECTED:
+            yield from narrowed.toArrow().to_batches()
+            return
+        schema = pa.schema([PACKED.field(name) for name in (*SHARED, "payload")])
+        for row in narrowed.repartition(-(-size // _MOST_COLLECTED)).toLocalIterator():
+            yield pa.RecordBatch.from_pylist([row.asDict()], schema=schema)
 
     def _unpacked(self, schema: StructType) -> DataFrame:
         work: Any = Unpacking(tuple(schema.names))
