@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, KeyTaken, TruecopyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,12 @@ _SHIPPED_EXTRAS = {"truecopy": ("mysql", "postgresql", "duckdb", "delta"), "psyc
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-_OF_USAGE = {"UsageError", "IncomparableTypes"}
+_KINDS: dict[str, type[TruecopyError]] = {
+    "UsageError": UsageError,
+    "IncomparableTypes": UsageError,
+    "DuplicateRow": KeyTaken,
+}
+"""What errors of ours are again that came through Spark as a text; others are `CannotFinish`."""
 _OWN = "org.apache.spark.SparkException: "
 """Before what Spark says itself, and before what it wraps that in."""
 _JVM = " ".join(
@@ -143,7 +148,7 @@ def explain_spark(error: BaseException) -> TruecopyError:
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{error}\n")
     if ours := re.search(r"truecopy\.[a-z_.]+\.([A-Z]\w+): (.*)", str(error)):
-        return (UsageError if ours[1] in _OF_USAGE else CannotFinish)(ours[2])
+        return _KINDS.get(ours[1], CannotFinish)(ours[2])
     lines = [re.sub(r"^(Caused by)?: ", "", line.strip()) for line in str(error).splitlines()]
     causes = [line for line in lines if "Error:" in line or "Exception:" in line]
     others = (

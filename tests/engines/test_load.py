@@ -6,6 +6,7 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from truecopy.engines import connect, loading
 from truecopy.engines.loading import RowRefused, floats, lines, require_fit
 from truecopy.engines.protocols import Statement
 from truecopy.model.endpoint import parse_endpoint
-from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.errors import CannotFinish, KeyTaken, UsageError
 from truecopy.model.fingerprint import Digest, digest_of
 from truecopy.model.relation import WHOLE, Relation
 from truecopy.model.table import Column, TableName
@@ -452,3 +453,20 @@ def test_lines_escape_what_would_be_read_otherwise() -> None:
     escapes = {"\\": "\\\\", "\t": "\\t", "\n": "\\n"}
     made = b"".join(bytes(part) for part in lines(columns, escapes))
     assert made == b"a\\t\n\\N\t\\n\n\\\\N\t\n".replace(b"a\\t\n", b"a\t\\t\n")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_only_rows_of_the_relation_are_deleted_by_key(place: Open, engine: str) -> None:
+    """Rows of others have keys as well: one that has moved to another leg of a keyspace is not deleted by the first."""
+    there = place(engine, "target")
+    there.execute("CREATE TABLE t (id INT, part INT, owner INT, PRIMARY KEY (id, part))")
+    there.execute("INSERT INTO t VALUES (1, 1, 10), (1, 2, 11), (2, 1, 12), (3, 1, 13)")
+    with there.session() as session:
+        whole = own_relation(session, described(session, "t"))
+        mine = replace(whole, where="owner % 2 = 1")
+        assert delete(session, mine, [("1", "1"), ("1", "2"), ("2", "1")]) == 1
+        left = [("1", "1", "10"), ("2", "1", "12"), ("3", "1", "13")]
+        assert held(session, whole) == left
+        with pytest.raises(KeyTaken):
+            load(session, mine, texts(("2", "1", "15")))
+        assert held(session, whole) == left

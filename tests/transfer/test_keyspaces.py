@@ -209,3 +209,44 @@ def test_a_leg_reads_from_the_first_server_that_answers(
     source["shards"]["-"]["servers"] = [gone, gone]
     with pytest.raises(CannotFinish, match="no server of shard - answers"):
         legs_of(task_file(tmp_path, source, mariadb_db.url))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", ["mariadb_db", "postgres_db"])
+def test_rows_that_move_to_another_shard_arrive(
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    targets: dict[str, Database],
+    tmp_path: Path,
+    target: str,
+) -> None:
+    """Each leg meets rows of the other that are to go, and its deletes come after inserts of the other."""
+    merged: Database = request.getfixturevalue(target)
+    for shard, database in targets.items():
+        fill(database, shard, 60)
+    legs = legs_of(task_file(tmp_path, keyspace(targets), merged.url))
+    low, high = (_orders(targets[shard], 3) for shard in TWO)
+    Fleet(legs[:1]).run(snapshot_only=True)
+    _move(targets, "-80", "80-", low[0])  # between the copies: the second one meets it
+    Fleet(legs).run(until_caught_up=True)
+    assert held(merged) == together(list(targets.values()))
+    _move(targets, "80-", "-80", high[0])  # deleted by the leg that comes last
+    _move(targets, "80-", "-80", high[1])
+    _move(targets, "-80", "80-", low[1])  # and both ways in one batch
+    _move(targets, "-80", "80-", low[2])
+    _move(targets, "80-", "-80", low[2])  # and back
+    Fleet(legs).run(until_caught_up=True)
+    assert held(merged) == together(list(targets.values()))
+    assert [verify_task(leg).verdict for leg in legs] == ["equal"] * 2
+
+
+def _orders(database: Database, count: int) -> list[int]:
+    return [number for (number,) in database.execute("SELECT id FROM orders")][:count]
+
+
+def _move(shards: dict[str, Database], old: str, new: str, number: int) -> None:
+    """An application lets a row have an owner of another shard."""
+    owner = next(n for n in range(50) if is_in(new, n))
+    shards[old].execute("DELETE FROM orders WHERE id = %s", (number,))
+    shards[new].execute("INSERT INTO orders VALUES (%s, %s, 'moved')", (number, owner))

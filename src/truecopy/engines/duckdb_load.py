@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from truecopy.engines import loading
 from truecopy.engines.duckdb_dialect import DuckDBDialect
-from truecopy.engines.sql import table_sql
+from truecopy.engines.sql import and_where, table_sql
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column
 from truecopy.model.text import shortest_float, split_array
@@ -52,7 +52,8 @@ def load(connection: duckdb.DuckDBPyConnection, relation: Relation, rows: pa.Tab
                 f"INSERT INTO {table} ({names}) SELECT {', '.join(made)} FROM {_ROWS}"
             ).fetchone()
         except duckdb.ConstraintException as error:
-            raise loading.RowRefused(
+            is_there = "uplicate key" in str(error)
+            raise (loading.DuplicateRow if is_there else loading.RowRefused)(
                 f"{loading.target_table(relation)} on {relation.endpoint} cannot take a row:"
                 f" {' '.join(str(error).split())}"
             ) from None
@@ -67,17 +68,20 @@ def delete_keys(connection: duckdb.DuckDBPyConnection, relation: Relation, keys:
     dialect = DuckDBDialect()
     places = range(relation.key_width)
     arrow = pa.table(
-        {f"c{i}": _given(relation.columns[i], relation.types[i], keys.column(i)) for i in places}
+        {
+            f"truecopy_k{i}": _given(relation.columns[i], relation.types[i], keys.column(i))
+            for i in places  # named as no column of the table is
+        }
     )
     conditions = " AND ".join(
         f"t.{dialect.quote(relation.columns[i].name)} ="
-        f" {_made(relation.columns[i], relation.types[i], f'k.c{i}')}"
+        f" {_made(relation.columns[i], relation.types[i], f'k.truecopy_k{i}')}"
         for i in places
     )
     table = table_sql(dialect, loading.target_table(relation))
     with _registered(connection, arrow):
         found = connection.execute(
-            f"DELETE FROM {table} AS t USING {_ROWS} AS k WHERE {conditions}"
+            f"DELETE FROM {table} AS t USING {_ROWS} AS k WHERE {conditions}{and_where(dialect, relation)}"
         ).fetchone()
     return int(found[0]) if found else 0
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecopy.model.errors import CannotFinish, UsageError
+from truecopy.model.errors import CannotFinish, KeyTaken, UsageError
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column, TableName
 from truecopy.model.text import readable_text
@@ -42,6 +42,10 @@ _NIBBLE[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 class RowRefused(CannotFinish):
     """A row that the target does not take; the message names it."""
+
+
+class DuplicateRow(RowRefused, KeyTaken):
+    """One whose key another row has."""
 
 
 def target_table(relation: Relation) -> TableName:
@@ -84,10 +88,12 @@ def row_name(relation: Relation, rows: pa.Table, number: int) -> str:
     return f"row {', '.join(parts)}"
 
 
-def refuse(relation: Relation, rows: pa.Table, number: int, why: str) -> RowRefused:
+def refuse(
+    relation: Relation, rows: pa.Table, number: int, why: str, kind: type[RowRefused] = RowRefused
+) -> RowRefused:
     """The error that names one of the rows."""
     table = ", ".join(map(str, relation.tables))
-    return RowRefused(
+    return kind(
         f"{table} on {relation.endpoint} cannot take {row_name(relation, rows, number)}: {why}"
     )
 

@@ -31,6 +31,7 @@ SQL_MODE = (
 # cost the range optimiser of both more than they save.
 _KEYS_IN_A_LIST = 900
 _KEYS_IN_CONDITIONS = 200
+_DUPLICATE = 1062
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\0": "\\0"}
 
 
@@ -106,12 +107,13 @@ def require_all(
     if taken == rows.num_rows and not warnings:
         return
     # What was dropped tells more than what was changed on the way.
-    for warning in sorted(warnings, key=lambda w: (w.level == "Note", w.code != 1062)):
+    for warning in sorted(warnings, key=lambda w: (w.level == "Note", w.code != _DUPLICATE)):
         place = re.search(r" at row (\d+)", warning.message)
+        kind = loading.DuplicateRow if warning.code == _DUPLICATE else loading.RowRefused
         number = int(place[1]) - 1 if place else -1
         if 0 <= number < rows.num_rows:
-            raise loading.refuse(relation, rows, number, warning.message)
-        raise loading.RowRefused(
+            raise loading.refuse(relation, rows, number, warning.message, kind)
+        raise kind(
             f"{loading.target_table(relation)} on {relation.endpoint} cannot take a row:"
             f" {warning.message}"
         )

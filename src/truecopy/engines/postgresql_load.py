@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from truecopy.engines import loading
 from truecopy.engines.postgresql_dialect import PostgreSQLDialect, input_text
 from truecopy.engines.protocols import Statement
-from truecopy.engines.sql import table_sql
+from truecopy.engines.sql import and_where, table_sql
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column
 from truecopy.model.types import (
@@ -70,12 +70,16 @@ def explain(error: psycopg.Error, relation: Relation, rows: pa.Table) -> loading
     if not 0 <= number < rows.num_rows:
         return None
     told = " ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
-    return loading.refuse(relation, rows, number, told)
+    is_there = isinstance(error, psycopg.errors.UniqueViolation)
+    kind = loading.DuplicateRow if is_there else loading.RowRefused
+    return loading.refuse(relation, rows, number, told, kind)
 
 
 def delete_sql(dialect: PostgreSQLDialect, relation: Relation, keys: pa.Table) -> Statement:
     """One statement for all keys: arrays are one value each, whatever their length."""
-    names = [f"k{i}" for i in range(relation.key_width)]
+    names = [
+        f"truecopy_k{i}" for i in range(relation.key_width)
+    ]  # as no column of the table is called
     arrays, values = [], []
     for column, kind, texts in zip(relation.key, relation.key_types, keys.columns, strict=True):
         arrays.append(f"%s::text[]::{_comparable(column)}[]")
@@ -87,7 +91,7 @@ def delete_sql(dialect: PostgreSQLDialect, relation: Relation, keys: pa.Table) -
     return Statement(
         f"DELETE FROM {table_sql(dialect, loading.target_table(relation))} AS t"
         f" USING unnest({', '.join(arrays)}) AS k ({', '.join(names)})"
-        f" WHERE {' AND '.join(conditions)}",
+        f" WHERE {' AND '.join(conditions)}{and_where(dialect, relation)}",
         tuple(values),
     )
 

@@ -338,7 +338,14 @@ def delete_keys_sql(dialect: Dialect, relation: Relation, keys: Sequence[Key]) -
     """The rows with these keys, listed; for lists so short that the key's index is used."""
     wanted, values = _keys_condition(dialect, relation, keys)
     table = table_sql(dialect, _only_table(relation))
-    return Statement(f"DELETE FROM {table} WHERE {wanted}", tuple(values))
+    return Statement(
+        f"DELETE FROM {table} WHERE ({wanted}){and_where(dialect, relation)}", tuple(values)
+    )
+
+
+def and_where(dialect: Dialect, relation: Relation) -> str:
+    """A relation's condition beside others: rows for which it does not hold are none of it."""
+    return f" AND ({escape(dialect, relation.where)})" if relation.where else ""
 
 
 def compare_expanded(names: Sequence[str], places: Sequence[str], last: str, strict: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from truecopy.engines import loading
-from truecopy.engines.sql import table_sql
+from truecopy.engines.sql import and_where, table_sql
 from truecopy.engines.sqlite_dialect import SQLiteDialect, affinity, stored
 from truecopy.model.relation import Relation
 from truecopy.model.table import Column
@@ -54,7 +54,8 @@ def delete_keys(connection: sqlite3.Connection, relation: Relation, keys: pa.Tab
     table = table_sql(dialect, loading.target_table(relation))
     places = list(range(relation.key_width))
     return connection.executemany(
-        f"DELETE FROM {table} WHERE {conditions}", _values(relation, keys, places)
+        f"DELETE FROM {table} WHERE {conditions}{and_where(dialect, relation)}",
+        _values(relation, keys, places),
     ).rowcount
 
 
@@ -92,4 +93,6 @@ def _name_refused(
             connection.execute(statement, values)
         except sqlite3.Error as error:
             connection.execute("ROLLBACK TO load")
-            raise loading.refuse(relation, rows, number, str(error)) from None
+            is_there = str(error).startswith("UNIQUE constraint failed")
+            kind = loading.DuplicateRow if is_there else loading.RowRefused
+            raise loading.refuse(relation, rows, number, str(error), kind) from None

@@ -35,5 +35,9 @@ class Denied(CannotFinish):
     """The user has no right to do it."""
 
 
+class KeyTaken(CannotFinish):
+    """Another row of the target has the key of one that is to be written there; it may go yet."""
+
+
 class IncomparableTypes(UsageError):
     """Two columns whose values cannot be compared faithfully."""

@@ -40,10 +40,8 @@ def transfer_legs(task: Task) -> tuple[Settings, ...]:
     if not pairs:
         raise UsageError(f"{task.path}: no shard of the source has rows for a shard of the target")
     answering = {source: _answering(source) for source, _ in pairs}
-    last = {target: source for source, target in pairs}
     return tuple(
-        _leg(task, source, target, answering[source], sharding, last[target] == source)
-        for source, target in pairs
+        _leg(task, source, target, answering[source], sharding) for source, target in pairs
     )
 
 
@@ -53,7 +51,6 @@ def _leg(
     target: _End,
     server: str,
     sharding: Mapping[str, Sharding],
-    last: bool,
 ) -> Settings:
     names = (task.task, source.name, target.name)
     leg = Leg(
@@ -63,7 +60,6 @@ def _leg(
         target.key_range,
         target.name,
         sharding,
-        last,
     )
     # A colon is in no task's name, so that a leg is never taken for another task.
     settings = settings_between(task, server, target.servers[0])

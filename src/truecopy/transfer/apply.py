@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, NamedTuple
@@ -347,9 +348,8 @@ class Applying:
             for at, (key, places) in enumerate(zip(keys, open_places, strict=True))
             if places
         }
-        relation = replace(to.relation, where=None)
-        found = target.rows_by_key(relation, list(wanted))
-        there = {tuple(row.values())[: relation.key_width]: row for row in found.to_pylist()}
+        found = target.rows_by_key(to.relation, list(wanted))
+        there = {tuple(row.values())[: to.relation.key_width]: row for row in found.to_pylist()}
         rows = texts.to_pylist()
         gone = set()
         for key, at in wanted.items():
@@ -372,6 +372,28 @@ class Applying:
                 " the target does not have the row: was it deleted there? Repair the table (truecopy verify --repair),"
                 " or let the source log whole rows"
             )
+
+
+class Withdrawing(Applying):
+    """Takes out what a batch deletes in the end, and leaves the lines where they stand: the batch comes again.
+
+    Of legs that share a target, each may wait for a row that the other has yet to delete, where rows have moved both
+    ways. What a batch updates or inserts stays as it is.
+    """
+
+    def _apply(self, part: str, lines: Iterator[Line]) -> pa.RecordBatch:
+        stands, _ = self.stands.get(part, self.starts[shard_of(part)])
+        with pool.lease(self.endpoint) as session, suppress(Overtaken):  # or the part is in already
+            target: Any = session
+            with transaction(target):
+                Ledger(target, self.task).require_at(part, stands, self.epoch)
+                for step in self.steps(part, lines, Counter()):
+                    for schema_id, rows in _by_definition(self._net(step)):
+                        gone = rows.filter(pc.equal(rows.column("kind"), DELETE))
+                        self._cleared(target, self.targets[schema_id], gone)
+        for _ in lines:
+            pass
+        return pa.RecordBatch.from_pylist([], schema=DONE)
 
 
 class Line(NamedTuple):

@@ -3,6 +3,22 @@
 All legs copy before any replicates, since a shard's log must have the whole copy before the first record of
 an origin. They are replayed one after the other; the last one to a target makes its indexes, when no row
 there goes back in time any more. Then all replicate, each in a thread of the driver.
+
+A row may move from one shard to another: deleted there, inserted here. Between shards there is no order, so what could
+go wrong where both legs have the same target, and why it does not:
+
+- The insert is in, and then the delete comes: a leg deletes only rows of its own range, and this one is not.
+- The insert comes before the delete: the old row has the key, and the new one is refused. The leg tries again after
+  the other one went on, from where the ledger stands.
+- Rows moved both ways, and each leg waits for what the other deletes in the same transaction as it inserts: whoever is
+  refused takes out first what its batch deletes in the end (`apply.Withdrawing`).
+- The row moved on before its insert was applied, and the other leg was quicker: the insert is refused until it
+  comes in one batch with the leg's own delete, of which nothing is left to be inserted. It does when the leg reads on,
+  up to `max-bytes` of the stream.
+- It moved between the copies of two legs, the first of which has the old row: that one is replayed, and then the copy
+  goes on.
+
+A row that stays in the way, since somebody else wrote it, or its shard is not the one that it belongs to, ends the run.
 """
 
 from __future__ import annotations
@@ -16,6 +32,7 @@ from typing import Any, cast
 
 from truecopy.engines import pool
 from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import KeyTaken
 from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.ledger import REPLICATE, SNAPSHOT, Ledger
 from truecopy.transfer.progress import Progress
@@ -23,6 +40,8 @@ from truecopy.transfer.run import Listener, RunReport, TableState, Transfer
 from truecopy.transfer.settings import Settings
 
 _TURN_SECONDS = 1.0
+_ROUNDS = 5
+"""How often the same rows may be in the way of a leg before it gives up."""
 _PHASES = (SNAPSHOT, "replay", REPLICATE)
 
 
@@ -38,12 +57,12 @@ class Fleet:
         """Goes on where the ledgers say that the legs stand, to the end that was asked for."""
         begun = time.monotonic()
         reports: dict[str, RunReport] = {}
-        for leg in self._legs:
+        for number, leg in enumerate(self._legs):
             if snapshot_only or _phase(leg) == SNAPSHOT:
-                reports[leg.task] = self._transfer(leg).run(snapshot_only=True)
-        for leg in self._legs:
-            if until_caught_up or (not snapshot_only and _phase(leg) != REPLICATE):
-                reports[leg.task] = self._transfer(leg).run(until_caught_up=True)
+                reports[leg.task] = self._copy(leg, self._legs[:number])
+        if not snapshot_only:
+            behind = [leg for leg in self._legs if until_caught_up or _phase(leg) != REPLICATE]
+            reports |= self._catch_up(behind)
         if not snapshot_only and not until_caught_up:
             reports |= self._in_turn() if self._is_one_file() else self._replicate()
         return _joined(self._name, reports, time.monotonic() - begun)
@@ -53,7 +72,43 @@ class Fleet:
         leg = self._legs[0].leg
         return leg.task if leg else self._legs[0].task
 
+    def _copy(self, leg: Settings, copied: Sequence[Settings]) -> RunReport:
+        """The copy of a leg, for which those before it are replayed where they hold rows that it has now."""
+        told = ""
+        while True:
+            try:
+                return self._transfer(leg).run(snapshot_only=True)
+            except KeyTaken as error:
+                if str(error) == told:
+                    raise
+                told = str(error)
+            self._catch_up(copied)
+
+    def _catch_up(self, legs: Sequence[Settings]) -> dict[str, RunReport]:
+        """Leg after leg, and all of them again while one is refused a row that another may let go of."""
+        reports: dict[str, RunReport] = {}
+        refused = _Refused()
+        while True:
+            refused.next_round()
+            for leg in legs:
+                try:
+                    report = self._transfer(leg).run(until_caught_up=True)
+                except KeyTaken as error:
+                    refused.note(error)
+                else:
+                    reports[leg.task] = _after(reports.get(leg.task), report)
+            if not refused.errors:
+                return reports
+            refused.require_news()
+
     def _transfer(self, leg: Settings) -> Transfer:
+        """One run of a leg, which makes the indexes if the other legs to its target have passed their replay."""
+        assert leg.leg is not None
+        others = (one for one in self._legs if one.target == leg.target and one.task != leg.task)
+        is_last = all(_phase(one) == REPLICATE for one in others)
+        return self._told(replace(leg, leg=replace(leg.leg, last=is_last)))
+
+    def _told(self, leg: Settings) -> Transfer:
         listener = Listener(
             said=lambda line: self._listener.said(f"{leg.task}: {line}"),
             progress=partial(self._hear, leg.task),
@@ -72,15 +127,14 @@ class Fleet:
         """A file has one writer: leg after leg, until this thread is interrupted."""
         with validating(self._legs, self._listener.said, is_new=False):
             while True:
-                for leg in self._legs:
-                    self._transfer(leg).run(until_caught_up=True)
+                self._catch_up(self._legs)
                 time.sleep(_TURN_SECONDS)
 
     def _replicate(self) -> dict[str, RunReport]:
         """All legs, until one of them ends or this thread is interrupted; then the others end, too."""
         transfers = {leg.task: self._transfer(leg) for leg in self._legs}
         with ThreadPoolExecutor(len(transfers), "leg") as threads:
-            running = {name: threads.submit(one.run) for name, one in transfers.items()}
+            running = {name: threads.submit(_keep_up, one) for name, one in transfers.items()}
             try:
                 ended = _first_ended(running.values())
             finally:
@@ -89,6 +143,54 @@ class Fleet:
         for future in ended:
             future.result()  # what made the others stop is what went wrong
         return {name: future.result() for name, future in running.items()}
+
+
+class _Refused:
+    """Rows that were in the way, round after round."""
+
+    def __init__(self) -> None:
+        self.errors: list[KeyTaken] = []
+        self._told: list[str] = []
+        self._times = 0
+
+    def next_round(self) -> None:
+        self.errors = []
+
+    def note(self, error: KeyTaken) -> None:
+        self.errors.append(error)
+
+    def require_news(self) -> None:
+        """Raises the last one where the same rows are in the way for too long."""
+        told = list(map(str, self.errors))
+        self._times = self._times + 1 if told == self._told else 1
+        self._told = told
+        if self._times == _ROUNDS:
+            raise self.errors[-1]
+
+
+def _keep_up(transfer: Transfer) -> RunReport:
+    """Replicates; a row that is in the way may go when another leg goes on."""
+    refused = _Refused()
+    while True:
+        try:
+            return transfer.run()
+        except KeyTaken as error:
+            refused.next_round()
+            refused.note(error)
+            refused.require_news()
+        time.sleep(_TURN_SECONDS)
+
+
+def _after(earlier: RunReport | None, report: RunReport) -> RunReport:
+    """The report of a leg that ran again, with the changes of both runs."""
+    if earlier is None:
+        return report
+    tables = {
+        name: replace(state, changes_applied=state.changes_applied + before.changes_applied)
+        for name, state in report.tables.items()
+        if (before := earlier.tables.get(name, TableState()))
+    }
+    return replace(report, tables=tables)
 
 
 def joined_progress(task: str, legs: Mapping[str, Progress]) -> Progress:

@@ -23,7 +23,7 @@ class Leg:
         target: The ids that the target takes.
         onto: The target shard's name; empty for a target that is no shard, and records no origins.
         sharding: By table.
-        last: Whether no other leg to the same target comes after it: it makes the indexes then.
+        last: Whether all other legs to the same target are past their replay: it makes the indexes then.
     """
 
     task: str

@@ -313,7 +313,8 @@ def mapped_target(plan: TablePlan, mapping: TableMapping) -> ChangeTarget:
 
 
 def _written(plan: TablePlan, columns: list[Column], types: tuple[Type, ...]) -> Relation:
-    return replace(plan.target, columns=tuple(columns), types=types, where=None)
+    """The target as changes are written there; a leg keeps the condition that tells its rows from others."""
+    return replace(plan.target, columns=tuple(columns), types=types)
 
 
 def tied(plan: TablePlan, tie: Tie | None) -> TablePlan:

@@ -18,10 +18,20 @@ from truecopy.mapping.changes import map_changes
 from truecopy.mapping.routes import parse_name
 from truecopy.model.change import CHANGE_SCHEMA, DROP, INSERT, REDEFINITIONS, RENAME, TRUNCATE
 from truecopy.model.endpoint import Endpoint, parse_endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.errors import CannotFinish, KeyTaken, TruecopyError
 from truecopy.model.position import contains, parse_position
+from truecopy.spark import explain_spark
 from truecopy.stream.request import Request
-from truecopy.transfer.apply import DONE, TIED, Applying, Line, Place, is_behind, shard_of
+from truecopy.transfer.apply import (
+    DONE,
+    TIED,
+    Applying,
+    Line,
+    Place,
+    Withdrawing,
+    is_behind,
+    shard_of,
+)
 from truecopy.transfer.carried import CarriedTables
 from truecopy.transfer.joining import Notes
 from truecopy.transfer.ledger import Ledger
@@ -35,7 +45,7 @@ from truecopy.transfer.succession import Successor
 from truecopy.transfer.ties import tied_plans
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
 SETTLE_SECONDS = 10.0
 AS_THEY_ARE = (
@@ -184,16 +194,27 @@ class Replication:
         return emptied
 
     def _apply(self, changes: Packed, facts: Sequence[Fact]) -> None:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
         from pyspark.sql.pandas.types import from_arrow_schema
 
         effects = self._effects(changes, facts).withColumn("part", self._part())
         work = self._work(facts)
-        done = (
-            effects.repartition(self._parallel(effects), "part")
-            .sortWithinPartitions("part", "table", "slice")
-            .mapInArrow(cast(Any, work), from_arrow_schema(DONE))
-            .collect()
+        sorted_ = effects.repartition(self._parallel(effects), "part").sortWithinPartitions(
+            "part", "table", "slice"
         )
+
+        def done_by(work: Applying) -> list[Row]:
+            return sorted_.mapInArrow(cast(Any, work), from_arrow_schema(DONE)).collect()
+
+        try:
+            done = done_by(work)
+        except (Py4JError, PySparkException) as error:
+            leg = self._settings.leg
+            if leg and leg.is_shared and isinstance(taken := explain_spark(error), KeyTaken):
+                done_by(Withdrawing(**vars(work)))
+                raise taken from error
+            raise
         for row in done:
             if row["failure"]:
                 raise CannotFinish(row["failure"])
