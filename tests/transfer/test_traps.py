@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import truecopy
 from tests.servers import Database, Server
-from truecopy.engines import connect
-from truecopy.model.endpoint import parse_endpoint
+from truecopy.engines.protocols import Session
+from truecopy.transfer.copying import Copying
+from truecopy.transfer.ledger import TaskLine
+from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
+from truecopy.transfer.snapshot import CopyTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,9 +162,7 @@ def carried(
         server.create_database(name) for server in (mariadb_server, second_mariadb_server)
     )
     _execute(source, "SET sql_mode = ''", *_filled())
-    asked = Settings("traps", source.url, target.url, chunk_rows=50)
-    with connect(parse_endpoint(source.url)) as here, connect(parse_endpoint(target.url)) as there:
-        Transfer(asked).prepare(here, there)  # the tables are made
+    asked = Settings("traps", source.url, target.url)
     _copy_held_up(asked, source, target)
     source.execute("FLUSH BINARY LOGS")  # the log is another one when the run goes on
     _execute(source, "SET sql_mode = ''", *_changes())
@@ -192,23 +194,47 @@ def _execute(database: Database, *statements: str) -> None:
     connection.close()
 
 
+class HeldUp(Transfer):
+    """Its chunks are planned, then somebody locks a table of the target: rows can be read, and not be written."""
+
+    def __init__(self, asked: Settings, lock: Callable[[], object]) -> None:
+        super().__init__(asked)
+        self._lock = lock
+
+    def copying(self, plans: Mapping[str, TablePlan], line: TaskLine) -> Copying:
+        lock = self._lock
+
+        class Locked(Copying):
+            def _planned(self, source: Session, target: Session) -> list[CopyTask]:
+                tasks = super()._planned(source, target)
+                lock()
+                return tasks
+
+        return Locked(self._settings, plans, line)
+
+
 def _copy_held_up(asked: Settings, source: Database, target: Database) -> None:
-    """Keeps rows of one table from being written that were read already, and changes them meanwhile."""
+    """Keeps the rows of one table from being written that were read already, and changes them meanwhile."""
     holder = target.connect()
-    holder.cursor().execute("LOCK TABLES stale WRITE")
+    run = HeldUp(asked, partial(holder.cursor().execute, "LOCK TABLES stale WRITE"))
     with ThreadPoolExecutor(1) as beside:
-        copying = beside.submit(Transfer(asked).run, snapshot_only=True)
+        copying = beside.submit(run.run, snapshot_only=True)
         try:
-            _wait_for_a_writer(target)
+            _wait_for_rows_to_write(target)
             _execute(source, *WHILE_STALE)
         finally:
             holder.close()
         copying.result(timeout=120)
+    rows = target.execute("SELECT COUNT(*), MAX(v), MAX(id) FROM stale")
+    assert rows == [(300, 0, 300)], "what was read before the changes was written after them"
 
 
-def _wait_for_a_writer(target: Database) -> None:
+def _wait_for_rows_to_write(target: Database) -> None:
     deadline = time.monotonic() + 60
-    waiting = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+    waiting = (
+        "SELECT 1 FROM information_schema.processlist"
+        " WHERE state LIKE 'Waiting for table%' AND info LIKE '%LOAD DATA%`stale`%'"
+    )
     while not target.execute(waiting):
         assert time.monotonic() < deadline, "no chunk waits to be written"
         time.sleep(0.1)
