@@ -1,4 +1,7 @@
-"""A random write load on a source: inserts, updates, deletes, key changes, swaps of unique values."""
+"""A random write load on a source: inserts, updates, deletes, key changes, swaps of unique values.
+
+Keys come back: those that were deleted are inserted again, and others' rows take them.
+"""
 
 from __future__ import annotations
 
@@ -62,19 +65,35 @@ def writing(
 def _write_once(cursor: Any, chance: random.Random, new: int) -> None:
     cursor.execute("BEGIN")
     one, other = chance.randrange(1, new), chance.randrange(1, new)
-    match chance.randrange(5):
+    match chance.randrange(7):
         case 0:
             cursor.execute("DELETE FROM items WHERE id = %s", (one,))
         case 1:
             cursor.execute("UPDATE items SET price = price + 1 WHERE id IN (%s, %s)", (one, other))
         case 2:
-            cursor.execute("UPDATE items SET id = -id WHERE id = %s", (one,))
+            _move(cursor, *chance.choice([(one, -one), (-one, one)]))
         case 3:
+            _move(cursor, one, other)
+        case 4:
+            cursor.execute("DELETE FROM items WHERE id = %s", (one,))
+            _insert(cursor, one, new)
+        case 5:
             _swap_codes(cursor, one, other)
         case _:
-            row = (new, f"c{new}", "new", 1, "2025-02-28 00:00:00", "")
-            cursor.execute("INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s)", row)
+            _insert(cursor, new, new)
     cursor.execute("ROLLBACK" if chance.random() < 0.05 else "COMMIT")
+
+
+def _insert(cursor: Any, id_: int, new: int) -> None:
+    row = (id_, f"c{new}", "new", 1, "2025-02-28 00:00:00", "")
+    cursor.execute("INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s)", row)
+
+
+def _move(cursor: Any, one: int, other: int) -> None:
+    """A row takes the key of another one, which goes."""
+    if one != other:
+        cursor.execute("DELETE FROM items WHERE id = %s", (other,))
+        cursor.execute("UPDATE items SET id = %s WHERE id = %s", (other, one))
 
 
 def _swap_codes(cursor: Any, one: int, other: int) -> None:

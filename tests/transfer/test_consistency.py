@@ -14,6 +14,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,15 @@ import pytest
 
 from tests.servers import Database, PostgreSQLServer
 from tests.transfer.beside import beside
+from tests.transfer.cutting import cut_over
 from tests.transfer.load import fill, writing
+from truecopy.transfer.cutover.settings import COMMAND, Commands, How
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import TABLE, TRANSACTION, Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 ROWS, VERSIONS = 100, 8
@@ -38,10 +43,11 @@ CONTENT = "SELECT id, code, name, price, note FROM items"
 
 @dataclass
 class History:
-    """What the source's table held: its states, and the number of the transaction that made each."""
+    """What the source's table held: its states, and the least version that a target has which shows each."""
 
     numbers: list[int] = field(default_factory=list)
     states: list[int] = field(default_factory=list)
+    ended: int = 0
 
     def note(self, cursor: Any) -> None:
         cursor.execute("SELECT @@last_gtid")
@@ -49,6 +55,14 @@ class History:
         if gtid:  # else nothing was changed so far
             self.numbers.append(number_of(gtid))
             self.states.append(content(cursor))
+
+    def note_lsn(self, cursor: Any) -> None:
+        """A transaction is logged after the one before it has ended."""
+        self.numbers.append(self.ended + 1)
+        self.states.append(content(cursor))
+        cursor.execute("SELECT pg_current_wal_insert_lsn()")
+        ((lsn,),) = cursor.fetchall()
+        self.ended = number_of(lsn)
 
     def at(self, number: int) -> int | None:
         """The state after a transaction; None for the time before the first one."""
@@ -159,26 +173,50 @@ def content(cursor: Any) -> int:
     return hash(frozenset(cursor.fetchall()))
 
 
-def number_of(gtid: str) -> int:
-    return int(gtid.rpartition("-")[2])
+def number_of(version: str) -> int:
+    """Of a GTID its sequence, and of an LSN the place in the log."""
+    if "/" in version:
+        high, _, low = version.partition("/")
+        return (int(high, 16) << 32) + int(low, 16)
+    return int(version.rpartition("-")[2])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("onto", ["second_mariadb_db", "postgres_db"])
+@pytest.mark.parametrize(
+    ("source", "onto"),
+    [
+        ("mariadb_db", "second_mariadb_db"),
+        ("mariadb_db", "postgres_db"),
+        ("postgres_db", "mariadb_db"),
+    ],
+)
 def test_a_reader_sees_only_states_that_the_source_had(
-    spark: SparkSession, mariadb_db: Database, onto: str, request: pytest.FixtureRequest
+    spark: SparkSession, source: str, onto: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    target: Database = request.getfixturevalue(onto)
-    fill(mariadb_db, ROWS)
-    asked = Settings("move", mariadb_db.url, target.url, consistency=TABLE, chunk_rows=40)
-    transfer, history, reader = Transfer(asked), History(), Reader(target)
-    with beside(reader), beside(lambda _: transfer.run()):
-        try:
-            with writing(mariadb_db, ROWS, pause=0.04, note=history.note):
-                wait_for(lambda: len({version for version, _ in reader.seen}) >= VERSIONS)
-            wait_for(lambda: reader.seen[-1][1] == history.states[-1])
-        finally:
-            transfer.stop()
+    """From before the copy until the target has taken over."""
+    old: Database = request.getfixturevalue(source)
+    new: Database = request.getfixturevalue(onto)
+    fill(old, ROWS)
+    asked = Settings("move", old.url, new.url, consistency=TABLE, chunk_rows=40)
+    transfer, history, reader = Transfer(asked), History(), Reader(new)
+    note = history.note_lsn if source == "postgres_db" else history.note
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    commands = Commands(
+        hold=f"touch {hold}; while [ ! -e {held} ]; do sleep 0.02; done", switch="true"
+    )
+    with beside(reader), ThreadPoolExecutor(1) as aside:
+        with writing(old, ROWS, pause=0.04, note=note):
+            with beside(lambda _: transfer.run()):
+                try:
+                    wait_for(lambda: len({version for version, _ in reader.seen}) >= VERSIONS)
+                finally:
+                    transfer.stop()
+            how = How(lock=COMMAND, commands=commands, max_lag=30.0, reverse=False)
+            cutover = aside.submit(cut_over, asked, how)
+            wait_for(lambda: hold.exists() or cutover.done())
+        held.touch()
+        assert cutover.result(120).state == "switched"
+        wait_for(lambda: reader.seen[-1][1] == history.states[-1])
     assert reader.unfinished, "it began too late"
     numbers = [number for number, _ in reader.seen]
     assert numbers == sorted(numbers), "the table went back"

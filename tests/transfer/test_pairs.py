@@ -94,19 +94,32 @@ class Application:
         def run(statement: str, *values: object) -> None:
             cursor.execute(self._sql(statement), values)
 
-        one = chance.randrange(1, new)
-        match chance.randrange(6):
+        def move(table: str, one: int, other: int) -> None:
+            """A row takes the key of another one, which goes: so keys come back, and with other rows."""
+            if one != other:
+                run(f"DELETE FROM {table} WHERE id = ?", other)
+                run(f"UPDATE {table} SET id = ? WHERE id = ?", other, one)
+
+        one, other = chance.randrange(1, new), chance.randrange(1, new)
+        match chance.randrange(9):
             case 0:
                 run("DELETE FROM children WHERE parent = ?", one)
                 run("DELETE FROM parents WHERE id = ?", one)
             case 1:
                 run("UPDATE parents SET total = total + 1 WHERE id IN (?, ?)", one, one + 1)
             case 2:
-                run("UPDATE children SET id = -id WHERE id = ?", one)
+                move("children", *chance.choice([(one, -one), (-one, one), (one, other)]))
             case 3:
                 run("UPDATE children SET body = ? WHERE parent = ?", f"b{new}", one)
             case 4:
                 self._swap_codes(cursor, one, one + 1)
+            case 5:
+                run("DELETE FROM children WHERE parent IN (?, ?)", one, other)
+                move("parents", one, other)
+            case 6:
+                run("DELETE FROM children WHERE parent = ?", one)
+                run("DELETE FROM parents WHERE id = ?", one)
+                run("INSERT INTO parents VALUES (?, ?, ?)", one, f"again {new}", 1)
             case _:
                 run("INSERT INTO parents VALUES (?, ?, ?)", new, f"c{new}", 0)
                 run("INSERT INTO children VALUES (?, ?, ?)", new, new, "of a new one")
