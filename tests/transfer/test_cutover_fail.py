@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +24,13 @@ from tests.transfer.cutting import (
     slots,
     started,
 )
+from truecopy.engines import pool
 from truecopy.model.errors import CannotFinish
 from truecopy.transfer.cutover import new_side
 from truecopy.transfer.cutover.after_kill import WrittenAfterwards
 from truecopy.transfer.cutover.settings import Commands
 from truecopy.transfer.cutover.stage import Stage
-from truecopy.transfer.cutover.state import HELD, TURNED
+from truecopy.transfer.cutover.state import CERTIFIED, HELD, TURNED
 from truecopy.transfer.proof.shrinking import Shrunk
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
@@ -94,17 +98,76 @@ def test_a_target_that_is_gone(spark: SparkSession, mariadb_db: Database) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("step", [HELD, CERTIFIED])
+def test_a_target_that_stands_still_lets_writers_in_again_in_time(
+    spark: SparkSession, mariadb_db: Database, step: str
+) -> None:
+    """It answers nothing and breaks no connection: only the clock tells."""
+    fill(mariadb_db, 20)
+    machine = MariaDB()
+    with machine as server, application(mariadb_db) as app:
+        settings = started(mariadb_db, server.create_database("still"))
+        waited: list[float] = []
+
+        def until_writers_are_in() -> None:
+            began = time.monotonic()
+            while not app.can_write() and time.monotonic() - began < 60:
+                time.sleep(0.1)
+            waited.append(time.monotonic() - began)
+            _signal(machine, signal.SIGCONT)
+
+        thread = threading.Thread(target=until_writers_are_in)
+
+        def stand_still() -> None:
+            _signal(machine, signal.SIGSTOP)
+            thread.start()
+
+        report = cut_over(settings, replace(HOW, max_downtime=5.0), said=_at(step, stand_still))
+        thread.join()
+        assert report.state == "rolled-back"
+        assert waited[0] < 5 + 5 + 2, "max-downtime, and a while in which the target was asked"
+        assert cut_over(settings).state == "switched"
+
+
+@pytest.mark.long
+def test_table_locks_whose_session_is_lost(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Nobody is held off any more: before the decision it is undone, afterwards the log is asked."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    with application(mariadb_db) as app:
+        report = cut_over(settings, MOVED, said=_at(TURNED, lambda: _kill_sessions(mariadb_db)))
+        assert report.state == "rolled-back", report
+        assert app.can_write()
+        let_in = new_side.let_in
+
+        def lost(stage: Stage) -> None:
+            let_in(stage)
+            _kill_sessions(mariadb_db)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(new_side, "let_in", lost)
+            with pytest.raises(CannotFinish, match="cannot be asked whether it kept others off"):
+                cut_over(settings, MOVED)
+        pool.close_idle()  # they were killed as well
+        assert cut_over(settings, MOVED).state == "switched"
+    assert is_equal(mariadb_db, second_mariadb_db)
+
+
+@pytest.mark.long
 def test_what_the_old_side_wrote_after_a_kill_arrives(
     spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
 ) -> None:
     """Table locks end with the process; nobody was let into the new side, so that it begins anew."""
     fill(mariadb_db, 20)
     settings = started(mariadb_db, second_mariadb_db)
-    with application(mariadb_db) as app:
+    with application(mariadb_db) as app, application(second_mariadb_db) as new:
         _killed_at_the_switch(settings)
         app.execute("UPDATE notes SET body = 'late' WHERE id = 3")
         said: list[str] = []
         report = cut_over(settings, MOVED, said=said.append)
+        assert new.can_write(), "what was locked while it was undone is open again"
     assert report.state == "switched", report.reason
     assert any("writers were let in again" in line for line in said)
     assert is_equal(mariadb_db, second_mariadb_db)
@@ -188,6 +251,11 @@ def _at(step: str, act: Callable[[], object]) -> Callable[[str], None]:
             left.pop()()
 
     return said
+
+
+def _signal(machine: MariaDB, number: signal.Signals) -> None:
+    assert machine._process is not None
+    machine._process.send_signal(number)
 
 
 def _end(machine: MariaDB) -> None:

@@ -20,9 +20,10 @@ from tests.transfer.cutting import (
     switch_back,
 )
 from truecopy.engines.mysql_writers import MySQLWriters
-from truecopy.model.errors import UsageError
+from truecopy.model.endpoint import parse_endpoint
+from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.cutover.settings import Commands
-from truecopy.transfer.cutover.state import HOLDING
+from truecopy.transfer.cutover.state import HOLDING, Steps
 from truecopy.transfer.deletion import delete_task
 from truecopy.transfer.ledger import Overtaken
 from truecopy.transfer.run import Transfer
@@ -59,8 +60,64 @@ def test_a_lock_that_comes_after_another_cutover_has_undone_it(
         mariadb_db.execute("SET GLOBAL read_only = 1")
         said: list[str] = []
         assert cut_over(settings, rehearse=True, said=said.append).state == "rehearsed"
-        assert any("keeps writers off already" in line for line in said)
+        assert any("lets no other user write already" in line for line in said)
         mariadb_db.execute("SET GLOBAL read_only = 0")
+
+
+@pytest.mark.long
+def test_a_lock_that_comes_after_another_cutover_has_switched(
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Writers are in the new side: whoever locked late must not open the old one to them again."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    hold, asked = MySQLWriters.hold, list[str]()
+
+    def late(gate: MySQLWriters, *how: Any) -> None:
+        asked.append("hold")
+        if len(asked) == 1:
+            assert cut_over(settings).state == "switched"
+        hold(gate, *how)
+
+    with application(mariadb_db) as old, application(second_mariadb_db) as new:
+        with monkeypatch.context() as patch:
+            patch.setattr(MySQLWriters, "hold", late)
+            with pytest.raises(CannotFinish, match=r"is at switched, so that .* stays locked"):
+                cut_over(settings)
+        assert asked == ["hold", "hold"]
+        assert not old.can_write()
+        assert new.can_write()
+
+
+@pytest.mark.long
+def test_a_run_that_is_started_as_a_cutover_locks(
+    spark: SparkSession,
+    mariadb_db: Database,
+    second_mariadb_db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looked just before: what the cutover keeps for its rollback stays the cutover's."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, second_mariadb_db)
+    killed_before(HOLDING, settings)
+    steps = Steps(parse_endpoint(settings.target), settings.task)
+    left = steps.find()
+    assert left is not None
+    take = Steps.take_given_up
+
+    def just_before(self: Steps, epoch: int) -> bool:
+        self.enter(HOLDING, left.epoch, left.detail)
+        return take(self, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Steps, "take_given_up", just_before)
+        Transfer(settings).run(until_caught_up=True)
+    found = steps.find()
+    assert found is not None
+    assert (found.name, found.epoch) == (HOLDING, left.epoch)
 
 
 @pytest.mark.long
@@ -69,9 +126,12 @@ def test_two_databases_of_one_server(spark: SparkSession, mariadb_server: Server
     fill(ends[0], 20)
     settings = started(ends[0], ends[1], "same")
     with application(ends[0]) as old, application(ends[1]) as new:
+        whose = "SELECT epoch FROM truecopy_task"
+        before = ends[1].execute(whose)
         with pytest.raises(UsageError, match="are on one server, and lock: read-only would close"):
             cut_over(settings)
         assert old.can_write()
+        assert ends[1].execute(whose) == before, "what is refused keeps nobody from replicating"
         tables = replace(HOW, lock="tables", commands=Commands(switch="true"))
         assert cut_over(settings, tables).state == "switched"
         assert new.can_write()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import Session, Statement
 from truecopy.engines.sql import table_sql
 from truecopy.engines.writers import READ_ONLY, TABLES, Before
 from truecopy.model.errors import CannotFinish, TruecopyError
@@ -69,17 +70,25 @@ class MySQLWriters:
         names = reversed([name for name in _SETTINGS if name in before])
         return [f"SET GLOBAL {name} = {int(before[name])}" for name in names]
 
-    def reach(self, way: str) -> str:
-        if way != READ_ONLY:
-            return ""
-        ((name,),) = self._session.fetch(
-            Statement("SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)")
-        )
-        return str(name)
+    def closes(self, way: str, other: Session) -> bool:
+        if way != READ_ONLY or type(other) is not type(self._session):
+            return False
+        # Names and numbers of servers are alike wherever one setup is used twice; a lock is seen in one server only.
+        name = f"truecopy-{secrets.token_hex(8)}"
+        self._session.fetch(Statement("SELECT GET_LOCK(%s, 0)", (name,)))
+        try:
+            ((holder,),) = other.fetch(Statement("SELECT IS_USED_LOCK(%s)", (name,)))
+        finally:
+            self._session.fetch(Statement("SELECT RELEASE_LOCK(%s)", (name,)))
+        return holder is not None
 
     def is_held(self, way: str, tables: Sequence[TableName]) -> bool:  # noqa: ARG002
-        # Of a table lock only the session knows that has it.
-        return way == TABLES or bool(self._settings()["read_only"])
+        # Table locks last as long as the session that has them: it does not answer when they are gone.
+        settings = self._settings()
+        return way == TABLES or bool(settings["read_only"])
+
+    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:  # noqa: ARG002
+        return []  # it cannot tell; the log shows what they write
 
     def ease(self, way: str) -> None:
         if way == READ_ONLY and "super_read_only" in self._settings():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from truecopy.engines.protocols import Statement
+from truecopy.engines.protocols import Session, Statement
 from truecopy.engines.sql import table_sql
 from truecopy.engines.writers import REVOKE, Before
 from truecopy.model.errors import CannotFinish
@@ -63,6 +63,13 @@ WHERE l.locktype = 'relation' AND l.granted AND l.relation = ANY (%s::oid[])
     AND COALESCE(a.xact_start, '-infinity') < %s::timestamptz
 """
 
+# Our own role keeps its rights, and those of a superuser are of no table. Our sessions carry our name.
+_BEYOND = """
+SELECT format('%%s (%%s, pid %%s)', r.rolname, COALESCE(NULLIF(a.application_name, ''), 'without a name'), a.pid)
+FROM pg_stat_activity a JOIN pg_roles r ON r.oid = a.usesysid
+WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.application_name <> 'truecopy'
+    AND (r.rolname = current_user OR r.rolsuper) ORDER BY a.backend_start
+"""
 
 # Rights on a table say nothing of its partitions and children, which can be written to by their own names.
 _TABLES = """
@@ -133,8 +140,11 @@ class PostgreSQLWriters:
             if not is_there
         ]
 
-    def reach(self, way: str) -> str:  # noqa: ARG002
-        return ""
+    def closes(self, way: str, other: Session) -> bool:  # noqa: ARG002
+        return False
+
+    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:  # noqa: ARG002
+        return [who for (who,) in self._session.fetch(Statement(_BEYOND))]
 
     def undoing(self, way: str, before: Before) -> list[str]:  # noqa: ARG002
         return [_grant(one) for one in before.get("rights", ())]

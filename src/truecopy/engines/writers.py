@@ -7,9 +7,12 @@ process, after the first one was killed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from truecopy.model.table import TableName
+
+if TYPE_CHECKING:
+    from truecopy.engines.protocols import Session
 
 READ_ONLY, TABLES, REVOKE = "read-only", "tables", "revoke"
 
@@ -42,8 +45,12 @@ class WriterGate(Protocol):
         """Whether writers who connect where this session is connected are held off, as far as it can tell."""
         ...
 
-    def reach(self, way: str) -> str:
-        """The name of the server, where the way closes all of it; empty where it closes tables."""
+    def closes(self, way: str, other: Session) -> bool:
+        """Whether the way closes all of a server, and the other session is connected to that one as well."""
+        ...
+
+    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:
+        """Who is connected now, is not of Truecopy, and could write on: each as a person would name it."""
         ...
 
     def undoing(self, way: str, before: Before) -> list[str]:

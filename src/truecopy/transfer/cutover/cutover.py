@@ -31,7 +31,13 @@ from truecopy.transfer.cutover.settings import How
 from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.state import Step
 from truecopy.transfer.cutover.stillness import require_still
-from truecopy.transfer.cutover.writers import find_way, require_possible
+from truecopy.transfer.cutover.writers import (
+    Writers,
+    find_way,
+    named,
+    require_possible,
+    require_reach,
+)
 from truecopy.transfer.joining import begin_notes, require_joined
 from truecopy.transfer.ledger import REPLICATE, Ledger, TaskLine
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
@@ -80,20 +86,17 @@ class Cutover:
         stage.open()
         left = self._find_left()
         if left is None or left.name not in state.UNDER_WAY:
-            self._require_wanted()
-            self._find_way(rehearse)  # refused now, it keeps nobody from replicating
+            self._refuse(rehearse)  # now it keeps nobody from replicating
         stage.line = self._claim()
         stage.steps.take(stage.line.epoch)
         left = self._find_left()  # now that nobody else can go on with it
-        if left is not None:
-            stage.facts.opens = Facts.parse(left.detail).opens
         if left is not None and left.name in state.UNDER_WAY:
             with refusing_signals(stage.said):
                 if report := after_kill.settle(stage, left):
                     return report
         elif left is not None and left.name == state.CATCHING_UP:
             stage.back.remove()
-        self._prepare(rehearse)
+        self._prepare(self._refuse(rehearse), rehearse)
         try:
             self._follow()
             self._come_close()
@@ -114,13 +117,16 @@ class Cutover:
     # Before writers notice anything
 
     def _find_left(self) -> Step | None:
-        """What an earlier cutover has left."""
+        """What an earlier cutover has left; the new side may be locked by it."""
         stage = self._stage
         left = stage.steps.find()
-        if left is not None and left.name == state.SWITCHED:
+        if left is None:
+            return None
+        if left.name == state.SWITCHED:
             raise UsageError(
                 f"{stage.settings.task} was cut over already; truecopy switch-back brings writers back"
             )
+        stage.facts.opens = Facts.parse(left.detail).opens
         return left
 
     def _claim(self) -> TaskLine:
@@ -138,19 +144,31 @@ class Cutover:
             begin_notes(target, stage.settings.task, claimed)
             return claimed
 
-    def _prepare(self, rehearse: bool) -> None:
-        """Finds out what would fail later, while it costs nothing."""
+    def _refuse(self, rehearse: bool) -> Writers:
+        """Finds out what can never be done; gives whom to hold off, and how."""
         stage = self._stage
         self._require_wanted()
         stage.facts.opens = stage.facts.opens or stage.back.locked()
         way = self._find_way(rehearse)
         new_side.require_open(stage, way)
-        stage.writers = stage.writers_here(way)
-        stage.facts.way = way
-        if stage.writers.lasts and stage.writers.is_held():
+        writers = stage.writers_here(way)
+        require_reach(writers, stage.source)
+        return writers
+
+    def _prepare(self, writers: Writers, rehearse: bool) -> None:
+        """Finds out what would fail later, while it costs nothing."""
+        stage = self._stage
+        way = writers.way
+        stage.writers, stage.facts.way = writers, way
+        if writers.lasts and writers.is_held():
             stage.said(
-                f"{stage.source} keeps writers off already ({way}), before this {stage.command}, and still will where"
-                " it is given up"
+                f"{stage.source} lets no other user write already ({way}), before this {stage.command}, nor will it"
+                " where this is given up"
+            )
+        if beyond := writers.beyond():
+            stage.said(
+                f"{way} does not keep {named(beyond)} from writing: what they write before the switch is noticed, and"
+                " rolls this back; what they write afterwards is not"
             )
         stage.stream = stage.stack.enter_context(KeyspaceStream(stage.request))
         if lines := stage.stream.missing():
@@ -255,14 +273,15 @@ class Cutover:
             stage.downtime.bound(lambda: set_numbers(stage))
         stage.enter(state.NUMBERED)
         self._require_still()
-        stage.facts.certificate = self._evidence(proof, final).issue()
+        stage.facts.certificate = stage.downtime.bound(lambda: self._evidence(proof, final)).issue()
         stage.enter(state.CERTIFIED)
         stage.downtime.check()
 
     def _require_still(self) -> None:
         stage = self._stage
         assert stage.facts.final is not None
-        require_still(stage.stream, stage.facts.final, stage.plans)
+        final = stage.facts.final
+        stage.downtime.bound(lambda: require_still(stage.stream, final, stage.plans))
 
     def _evidence(self, proof: Proof, final: Offset) -> Evidence:
         stage = self._stage
@@ -289,7 +308,7 @@ class Cutover:
         if not stage.back.is_ready:
             stage.facts.returns = {}
             return
-        stage.facts.origin = stage.back.origin()
+        stage.facts.origin = stage.downtime.bound(stage.back.origin)
         stage.enter(state.TURNED)
         stage.writers.ease()
         stage.begin_back()

@@ -59,24 +59,38 @@ class Downtime:
             )
 
     def bound(self, work: Callable[[], T]) -> T:
-        """Does some work, and waits no longer for it than writers may wait."""
-        done: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-
-        def run() -> None:
-            try:
-                done.put((work(), None))
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                done.put((None, error))
-
-        threading.Thread(target=run, name="cutover", daemon=True).start()
+        """Does some work, and waits no longer for it than writers may wait, if they do."""
+        if not self.has_begun or self._ended:
+            return work()
         try:
-            result, error = done.get(timeout=max(self.left, 0.001))
-        except queue.Empty:
+            return within(max(self.left, 0.001), work)
+        except NoAnswer:
             self.check()
             raise
-        if error is not None:
-            raise error
-        return result  # type: ignore[return-value] # given wherever there is no error
+
+
+class NoAnswer(CannotFinish):
+    """Something takes too long; whether it will be done nobody knows."""
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Does some work in a thread, and waits no longer for it: a server that stands still answers nothing at all."""
+    done: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((work(), None))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            done.put((None, error))
+
+    threading.Thread(target=run, name="cutover", daemon=True).start()
+    try:
+        result, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise NoAnswer(f"there was no answer for {seconds:.0f} s") from None
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value] # given wherever there is no error
 
 
 @contextmanager

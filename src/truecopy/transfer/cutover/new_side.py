@@ -10,7 +10,7 @@ from truecopy.engines.writers import READ_ONLY, TABLES, HoldsOffWriters
 from truecopy.model.errors import TruecopyError, UsageError
 from truecopy.spark import session as spark_session
 from truecopy.transfer.cutover import state
-from truecopy.transfer.cutover.downtime import Downtime
+from truecopy.transfer.cutover.downtime import within
 from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, How
 from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.writers import Writers, find_way, writers_of
@@ -24,10 +24,8 @@ def require_open(stage: Stage, way: str) -> None:
     with pool.lease(stage.target) as target:
         if not isinstance(target, HoldsOffWriters):
             return
-        there, reach = target.writers(), ""
-        if isinstance(stage.here, HoldsOffWriters):
-            reach = stage.here.writers().reach(way)
-        if reach and reach == there.reach(way):
+        there = target.writers()
+        if isinstance(stage.here, HoldsOffWriters) and stage.here.writers().closes(way, target):
             raise UsageError(
                 f"{stage.source} and {stage.target} are on one server, and lock: {way} would close all of it: use"
                 " cutover.lock: tables, or a command"
@@ -42,7 +40,7 @@ def require_open(stage: Stage, way: str) -> None:
 
 def let_in(stage: Stage) -> None:
     """Writers into the new side. What was locked there, when it was the old one, is opened first."""
-    _open(stage)
+    within(stage.how.max_downtime, lambda: _open(stage))
     stage.hooks.switch(stage.how.max_downtime)
     stage.downtime.end()
 
@@ -53,17 +51,7 @@ def lock(stage: Stage) -> list[str]:
         return []  # who let writers in there brings them back as well
     was_open = not _locks_itself(stage)
     try:
-        with pool.lease(stage.target) as target:
-            if was_open:
-                way = find_way(target, How())
-                before = _writers(stage, target, way).survey()
-                stage.facts.opens = {"way": way, "before": before}
-            # Written down before, so that whoever comes next can open it; and after, since we must go on writing.
-            _note(stage)
-            writers = _writers(stage, target, stage.facts.opens["way"])
-            writers.hold(stage.facts.opens["before"], stage.how.max_downtime)
-            writers.ease()
-            _note(stage)
+        within(stage.how.max_downtime, lambda: _lock(stage))
     except TruecopyError as error:
         if was_open:
             open_again(stage)
@@ -76,20 +64,32 @@ def lock(stage: Stage) -> list[str]:
     ]
 
 
+def _lock(stage: Stage) -> None:
+    with pool.lease(stage.target) as target:
+        if not _locks_itself(stage):
+            way = find_way(target, How())
+            before = _writers(stage, target, way).survey()
+            stage.facts.opens = {"way": way, "before": before}
+        # Written down before, so that whoever comes next can open it; and after, since we must go on writing.
+        _note(stage)
+        writers = _writers(stage, target, stage.facts.opens["way"])
+        writers.hold(stage.facts.opens["before"], stage.how.max_downtime)
+        writers.ease()
+        _note(stage)
+
+
 def open_again(stage: Stage) -> None:
     """Lets those go on who are there already; where that fails, the next cutover does it."""
     with suppress(TruecopyError):
-        _open(stage)
+        within(stage.how.max_downtime, lambda: _open(stage))
 
 
 def is_unused(stage: Stage) -> bool:
     """Whether it is sure that nothing was written there: its log tells, or both sides being equal still."""
-    again = Downtime(stage.how.max_downtime)
-    again.begin()
+    origin, returns = stage.facts.origin, stage.facts.returns
+    is_so = (lambda: stage.back.is_unused(origin, returns)) if origin else lambda: are_equal(stage)
     try:
-        if stage.facts.origin:
-            return stage.back.is_unused(stage.facts.origin, stage.facts.returns)
-        return again.bound(lambda: are_equal(stage))
+        return within(stage.how.max_downtime, is_so)
     except TruecopyError:
         return False
 

@@ -30,9 +30,8 @@ def forget_given_up(settings: Settings, plans: Mapping[str, TablePlan], epoch: i
     steps = Steps(parse_endpoint(settings.target), settings.task)
     if (left := steps.find()) is None or left.name != state.CATCHING_UP:
         return
-    steps.take(epoch)
-    if (left := steps.find()) is None or left.epoch != epoch:
-        return  # of a cutover that has taken the task over in turn
+    if not steps.take_given_up(epoch):
+        return  # it goes on, and comes to know that it was overtaken; or another has begun
     with ExitStack() as stack:
         back = way_back(settings, returns(plans))
         # The way back of a way back is the task itself.

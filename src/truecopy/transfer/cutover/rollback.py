@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from truecopy.engines import connect
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.transfer.cutover import state
+from truecopy.transfer.cutover.downtime import within
 from truecopy.transfer.cutover.facts import CutoverReport
 from truecopy.transfer.cutover.stage import Stage
-from truecopy.transfer.cutover.state import Step
 from truecopy.transfer.cutover.writers import Writers
 from truecopy.transfer.ledger import Overtaken
 
+T = TypeVar("T")
+
 _TRIES = 5
 _PAUSE_SECONDS = 0.5
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 5.0
+_UNDECIDED = (*state.LOCKED, state.SWITCHING)
+"""Steps of a cutover that may yet let writers in again."""
 
 
 def roll_back(stage: Stage, error: BaseException) -> CutoverReport:
     """Lets writers into the old side again, unless somebody else is at it."""
     try:
         _take_back(stage, error)
-    except Overtaken:
+    except Overtaken as overtaken:
         if stage.is_locking:
-            # Whoever has taken over let writers in before this lock came to be, and says that they are in.
-            release(stage, stage.writers, stage.facts.before)
+            _undo_late_lock(stage, overtaken)
         raise
     if stage.downtime.has_begun:
         release(stage, stage.writers, stage.facts.before)
@@ -62,15 +65,37 @@ def release(stage: Stage, writers: Writers, before: Mapping[str, Any]) -> None:
             return
 
 
+def _undo_late_lock(stage: Stage, overtaken: Overtaken) -> None:
+    """Whoever has taken over knows nothing of this lock, and says that writers are in; unless they have moved since."""
+    began = time.monotonic()
+    try:
+        while (found := _patiently(stage.steps.find)) is not None and found.name in _UNDECIDED:
+            if time.monotonic() - began > stage.how.max_downtime:
+                break
+            time.sleep(_PAUSE_SECONDS)
+    except TruecopyError as lost:
+        why = f"{overtaken}; and {stage.target} does not say how far that is ({lost})"
+        raise _locked_out(stage, why, "finishes it, or lets them in") from None
+    if found is not None and found.name in (*_UNDECIDED, state.MOVED, state.SWITCHED):
+        raise CannotFinish(
+            f"{overtaken}; it is at {found.name}, so that {stage.source} stays locked ({stage.writers.way}), by"
+            " this late one as well: see truecopy status, and where writers were not moved, let them in by hand"
+        ) from None
+    release(stage, stage.writers, stage.facts.before)
+
+
 def _take_back(stage: Stage, error: BaseException) -> None:
     """Makes sure that nobody finishes what is given up."""
     try:
-        found = _ask_step(stage)
+        if stage.is_deciding:
+            _patiently(lambda: stage.steps.give_up(stage.line.epoch))
+        found = _patiently(stage.steps.find)
         if found is not None and found.epoch != stage.line.epoch:
             raise Overtaken(f"another cutover of {stage.settings.task} has taken over") from error
         if found is not None and found.name == state.SWITCHING:
             # A process that ends between the release and the rollback leaves what is undone, not finished.
-            stage.steps.enter(state.TURNED, stage.line.epoch, stage.facts.plain())
+            facts = stage.facts.plain()
+            _patiently(lambda: stage.steps.enter(state.TURNED, stage.line.epoch, facts))
     except Overtaken:
         raise
     except TruecopyError as lost:
@@ -83,17 +108,19 @@ def _take_back(stage: Stage, error: BaseException) -> None:
             ) from error
 
 
-def _ask_step(stage: Stage) -> Step | None:
-    """Asks for a while: the connection to a target that is there may be lost."""
+def _patiently(ask: Callable[[], T]) -> T:
+    """Asks the target for a while, in which its connection may be lost; one that stands still is not waited for."""
     began = time.monotonic()
     for attempt in range(1, _TRIES):
         try:
-            return stage.steps.find()
+            return within(_PATIENCE_SECONDS, ask)
+        except Overtaken:
+            raise
         except TruecopyError:
             if time.monotonic() - began > _PATIENCE_SECONDS:
                 raise
             time.sleep(_PAUSE_SECONDS * attempt)
-    return stage.steps.find()
+    return within(_PATIENCE_SECONDS, ask)
 
 
 def _withdraw_certificate(stage: Stage) -> None:
@@ -107,10 +134,11 @@ def _withdraw_certificate(stage: Stage) -> None:
 def _note_rollback(stage: Stage) -> None:
     """Writers are in again by now: a target that does not answer must not hide that."""
     try:
-        stage.enter(state.ROLLED_BACK)
+        within(_PATIENCE_SECONDS, lambda: stage.enter(state.ROLLED_BACK))
     except Overtaken:
         raise
     except TruecopyError as error:
+        stage.said(f"{stage.settings.task}: writers are in again ({stage.downtime.seconds:.2f} s)")
         stage.notes.append(
             f"{stage.target} still says that a cutover is under way ({error}): truecopy {stage.command} again, once it"
             " answers, begins anew"

@@ -96,9 +96,10 @@ class Stage:
         return self._writers_of(self.here, way)
 
     def require_held(self) -> None:
-        """Asked over a new connection: another server may have taken the old side's place since, and its address."""
+        """Asked by whom it was locked, and anew: another server may have its place and address by now."""
         with connect(self.source) as session:
-            if not self._writers_of(session, self.facts.way).is_held():
+            anew = self._writers_of(session, self.facts.way)
+            if not self.writers.is_held() or not anew.is_held():
                 raise CannotFinish(
                     f"{self.source} does not hold writers off any more, or is another server than the one that did:"
                     " find out which is the primary, and cut over again"
@@ -115,14 +116,16 @@ class Stage:
 
     def enter(self, name: str) -> None:
         """Writes a step down, with what is known by now."""
-        self.steps.enter(name, self.line.epoch, self.facts.plain())
+        facts = self.facts.plain()
+        self.downtime.bound(lambda: self.steps.enter(name, self.line.epoch, facts))
         self.tell(name)
         self.said(f"{self.settings.task}: {name} ({self.downtime.seconds:.2f} s)")
 
     def decide(self) -> None:
         """Writes down that it is for the new side, and keeps every replication from writing there."""
         self.is_deciding = True
-        self.steps.switch(self.line.epoch, self.facts.plain())
+        facts = self.facts.plain()
+        self.downtime.bound(lambda: self.steps.switch(self.line.epoch, facts))
         self.tell(state.SWITCHING)
 
     def tell(self, name: str) -> None:

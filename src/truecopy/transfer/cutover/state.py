@@ -91,6 +91,16 @@ class Steps:
                 *(epoch, self._task, epoch),
             )
 
+    def take_given_up(self, epoch: int) -> bool:
+        """The same where no cutover has come to its lock yet; says whether that is so."""
+        with self._line() as line:
+            return bool(
+                line.execute(
+                    f"UPDATE {STEPS} SET epoch = ? WHERE task = ? AND epoch <= ? AND step = ?",
+                    *(epoch, self._task, epoch, CATCHING_UP),
+                )
+            )
+
     def enter(self, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
         """Says how far it is; `Overtaken` where another cutover of the task has begun."""
         with self._line() as line:
@@ -106,6 +116,14 @@ class Steps:
                 raise taken_over(self._task)
             line.execute(f"UPDATE {PROGRESS} SET epoch = epoch + 1 WHERE task = ?", self._task)
             self._enter(line, SWITCHING, epoch, detail)
+
+    def give_up(self, epoch: int) -> None:
+        """A decision that was asked for, and not answered, is made by now or never."""
+        with self._line() as line:
+            line.execute(
+                f"UPDATE {TASKS} SET epoch = epoch + 1 WHERE task = ? AND epoch = ?",
+                *(self._task, epoch),
+            )
 
     def forget(self) -> None:
         with self._line() as line:

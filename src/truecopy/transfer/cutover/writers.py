@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from truecopy.engines.protocols import Session
 from truecopy.engines.writers import TABLES, HoldsOffWriters
+from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.model.table import TableName
 from truecopy.transfer.cutover.settings import CALLBACK, COMMAND, NONE, Callback, How
@@ -21,6 +22,8 @@ from truecopy.transfer.webhook import post
 
 HOLD, RELEASE, SWITCH = "hold", "release", "switch"
 _PAUSE_SECONDS = 0.5
+_NAMED = 3
+"""So many of those who are not reached are told."""
 
 
 class Writers(Protocol):
@@ -38,6 +41,10 @@ class Writers(Protocol):
     def hold(self, before: Mapping[str, Any], seconds: float) -> None: ...
     def release(self, before: Mapping[str, Any]) -> list[str]: ...
     def is_held(self) -> bool: ...
+    def beyond(self) -> list[str]:
+        """Who is connected, and would not be held off, as far as the database can tell."""
+        ...
+
     def ease(self) -> None: ...
     def leave(self) -> str:
         """Called when writers are let into the other side; says what stays on this one."""
@@ -144,6 +151,9 @@ class EngineWriters:
     def is_held(self) -> bool:
         return self._gate.is_held(self.way, self._tables)
 
+    def beyond(self) -> list[str]:
+        return self._gate.beyond(self.way, self._tables)
+
     def ease(self) -> None:
         self._gate.ease(self.way)
 
@@ -174,6 +184,9 @@ class HookWriters:
     def is_held(self) -> bool:
         return True  # as far as the database can tell
 
+    def beyond(self) -> list[str]:
+        return []
+
     def ease(self) -> None:
         """The database itself was never locked."""
 
@@ -198,6 +211,9 @@ class WritersByHand:
 
     def is_held(self) -> bool:
         return True  # as far as the database can tell
+
+    def beyond(self) -> list[str]:
+        return []
 
     def ease(self) -> None:
         """The database itself was never locked."""
@@ -242,6 +258,21 @@ def require_possible(way: str, how: How) -> None:
         for step in (HOLD, RELEASE, SWITCH):
             if not getattr(how.commands, step):
                 raise UsageError(f"lock: command needs cutover.commands.{step}")
+
+
+def require_reach(writers: Writers, source: Endpoint) -> None:
+    """Refuses a lock that reaches nobody who is there."""
+    if (beyond := writers.beyond()) and not any(writers.survey().values()):
+        raise UsageError(
+            f"lock: {writers.way} would hold nobody off on {source}: no role but our own has rights to write to these"
+            f" tables, and {named(beyond)} can write with ours, or as a superuser: give Truecopy a user of its own,"
+            " end these sessions, or use cutover.lock: command, callback or none"
+        )
+
+
+def named(beyond: Sequence[str]) -> str:
+    """Some of those whom a lock does not reach."""
+    return ", ".join(beyond[:_NAMED]) + (", …" if len(beyond) > _NAMED else "")
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
