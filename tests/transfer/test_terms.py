@@ -81,6 +81,15 @@ def test_what_may_change() -> None:
     assert "two" not in terms_of(BROKEN["key of a mask"][1])
 
 
+def test_a_table_with_as_many_columns_as_there_can_be() -> None:
+    """They must go into a TEXT of MySQL, with names of 64 characters."""
+    wide = tuple(Column(f"{n:064}", Integer(), "int") for n in range(1017))
+    terms = terms_of(mapping(more=wide))
+    assert len(terms) < 1 << 16
+    assert not broken_terms(terms, mapping(more=wide))
+    assert "made otherwise" in broken_terms(terms, mapping(SQL, more=wide))
+
+
 CHANGES: dict[str, Callable[[Settings], Settings]] = {
     "another route": lambda one: replace(one, rules=MappingRules((Route("o", "o_new"),))),
     "a filter": lambda one: replace(

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from truecopy.engines.protocols import Statement
-from truecopy.model.errors import TruecopyError
+from truecopy.model.errors import CannotFinish, TruecopyError
+
+_LONGEST = 60_000
+"""What the smallest TEXT of all engines holds."""
+
+
+class TooLong(CannotFinish):
+    """What a line was to hold does not go into it."""
 
 
 class Keeps(Protocol):
@@ -67,3 +77,21 @@ class Lines:
 
     def _statement(self, sql: str, values: tuple[object, ...]) -> Statement:
         return Statement(sql.replace("?", self._session.dialect.placeholder), values)
+
+
+def packed(value: Mapping[str, Any]) -> str:
+    """JSON for a line; compressed where there is much of it, such as the rights of very many tables."""
+    text = json.dumps(dict(value), ensure_ascii=False)
+    if len(text.encode()) > _LONGEST:
+        text = base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+    if len(text) > _LONGEST:
+        raise TooLong(f"{len(text)} bytes are too many to be kept in a line")
+    return text
+
+
+def unpacked(text: str) -> dict[str, Any]:
+    """What was packed."""
+    if not text.startswith("{"):  # what zlib has compressed begins with a letter in base 85
+        text = zlib.decompress(base64.b85decode(text)).decode()
+    found: dict[str, Any] = json.loads(text)
+    return found

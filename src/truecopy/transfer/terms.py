@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from truecopy.engines.lines import packed, unpacked
 from truecopy.mapping.plan import Constant, Converted, Copied, Expressed, Masked, TableMapping
 from truecopy.model.types import type_name
 
 
 def terms_of(mapping: TableMapping) -> str:
-    """As JSON, for the ledger."""
-    return json.dumps(_plain(mapping), ensure_ascii=False)
+    """For the ledger."""
+    return packed(_plain(mapping))
 
 
 def broken_terms(kept: str, mapping: TableMapping) -> str:
     """What a task says otherwise now, in words; empty where rows that were copied fit."""
     if not kept:
         return ""
-    then, now = json.loads(kept), _plain(mapping)
+    then, now = unpacked(kept), _plain(mapping)
     if then["target"] != now["target"]:
         return f"its rows go to {now['target']} now, and went to {then['target']}"
     if then["filter"] != now["filter"]:

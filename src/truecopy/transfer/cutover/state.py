@@ -8,10 +8,7 @@ side is needed any more.
 
 from __future__ import annotations
 
-import base64
-import json
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from truecopy.engines import pool
-from truecopy.engines.lines import Keeps, Lines, transaction
+from truecopy.engines.lines import Keeps, Lines, TooLong, packed, transaction, unpacked
 from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish, UsageError
@@ -40,8 +37,6 @@ UNDER_WAY = (*LOCKED, SWITCHING, MOVED)
 _CREATE = f"""CREATE TABLE IF NOT EXISTS {STEPS} (
     task VARCHAR(190) NOT NULL PRIMARY KEY, step VARCHAR(20) NOT NULL, epoch BIGINT NOT NULL,
     detail TEXT NOT NULL, changed_at BIGINT NOT NULL)"""
-_LONGEST = 60_000
-"""What the smallest TEXT of all engines holds."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ class Steps:
         if not rows:
             return None
         ((name, epoch, detail, changed_at),) = rows
-        return Step(name, int(epoch), _read(detail), int(changed_at))
+        return Step(name, int(epoch), unpacked(detail), int(changed_at))
 
     def take(self, epoch: int) -> None:
         """From now on only the cutover of this epoch can change the line."""
@@ -130,7 +125,7 @@ class Steps:
             line.execute(f"DELETE FROM {STEPS} WHERE task = ?", self._task)
 
     def _enter(self, line: Lines, name: str, epoch: int, detail: Mapping[str, Any]) -> None:
-        values = (name, _written(detail), time.time_ns() // 1000)
+        values = (name, self._kept(detail), time.time_ns() // 1000)
         if line.execute(
             f"UPDATE {STEPS} SET step = ?, detail = ?, changed_at = ? WHERE task = ? AND epoch = ?",
             *(*values, self._task, epoch),
@@ -142,6 +137,14 @@ class Steps:
             f"INSERT INTO {STEPS} (step, detail, changed_at, task, epoch) VALUES (?, ?, ?, ?, ?)",
             *(*values, self._task, epoch),
         )
+
+    def _kept(self, detail: Mapping[str, Any]) -> str:
+        try:
+            return packed(detail)
+        except TooLong:
+            raise CannotFinish(
+                "what would be needed to let writers in again is too long to be kept: use another cutover.lock"
+            ) from None
 
     @contextmanager
     def _line(self) -> Iterator[Lines]:
@@ -166,21 +169,3 @@ def require_no_cutover(target: Endpoint, task: str) -> None:
         raise UsageError(
             f"{target} took over at {found.when}: {task} does not write there any more"
         )
-
-
-def _written(detail: Mapping[str, Any]) -> str:
-    text = json.dumps(dict(detail), ensure_ascii=False)
-    if len(text.encode()) > _LONGEST:  # the rights of very many tables
-        text = base64.b85encode(zlib.compress(text.encode(), 9)).decode()
-    if len(text) > _LONGEST:
-        raise CannotFinish(
-            "what would be needed to let writers in again is too long to be kept: use another cutover.lock"
-        )
-    return text
-
-
-def _read(text: str) -> dict[str, Any]:
-    if not text.startswith("{"):
-        text = zlib.decompress(base64.b85decode(text)).decode()
-    found: dict[str, Any] = json.loads(text)
-    return found
