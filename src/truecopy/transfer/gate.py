@@ -1,4 +1,7 @@
-"""The gate: the driver asks it before each group of chunks and each batch of changes, and it may keep it waiting."""
+"""The gate: the driver asks it before each group of chunks, each batch of changes and each look of a verifier.
+
+It may keep whoever asks waiting.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Gate:
     Args:
         limits: Those of the task file.
         wishes: Asks what was wished for from outside; `Overtaken` ends the run.
-        meanwhile: Called whenever the gate is asked, and again and again while it keeps the work waiting.
+        meanwhile: Called whenever rows or changes are asked for, and again and again while they wait.
         told: Hears why, and nothing when it goes on.
     """
 
@@ -63,6 +66,11 @@ class Gate:
         """Returns when more changes may be applied; hours and rate are those of the copy alone."""
         self._wait(copies=False)
 
+    def before_looks(self) -> None:
+        """Returns when verifiers may read on: they wait for what changes wait for."""
+        while self._is_held_up(copies=False):
+            self._closed.wait(_POLL_SECONDS)
+
     def note_read(self, rows: int) -> None:
         """Rows that the copy has read."""
         with self._lock:
@@ -74,20 +82,26 @@ class Gate:
 
     def _wait(self, *, copies: bool) -> None:
         while True:
-            if self._closed.is_set():
-                raise Closed("stopped while it waited; the same command goes on")
-            with self._lock:
-                self._look()
-                before, self.reason = self.reason, self._why(copies)
-                idle = _POLL_SECONDS if self.reason else 0.0
-                if copies and not idle:
+            idle = _POLL_SECONDS if self._is_held_up(copies=copies) else 0.0
+            if copies and not idle:
+                with self._lock:
                     idle = min(self._allowance.seconds(self.limits.rate), _POLL_SECONDS)
-            if bool(self.reason) != bool(before):
-                self._told(self.reason)
             self._meanwhile()
             if not idle:
                 return
             self._closed.wait(idle)
+
+    def _is_held_up(self, *, copies: bool) -> bool:
+        """Looks, and tells where that is not as it was."""
+        if self._closed.is_set():
+            raise Closed("stopped while it waited; the same command goes on")
+        with self._lock:
+            self._look()
+            before, self.reason = self.reason, self._why(copies)
+            reason = self.reason
+        if bool(reason) != bool(before):
+            self._told(reason)
+        return bool(reason)
 
     def _look(self) -> None:
         if time.monotonic() - self._looked_at < LOOK_SECONDS:

@@ -151,7 +151,9 @@ class Transfer:
         replication: Replication | None = None
         with steering.running(beside=not is_file), ExitStack() as stack:
             spark = spark_session(self._settings.master)
-            watch = stack.enter_context(self._watching(spark, self._still_there(plans), line))
+            watch = stack.enter_context(
+                self._watching(spark, self._still_there(plans), line, steering)
+            )
             if not snapshot_only and not until_caught_up:
                 is_new = self._planning.is_beginning
                 stack.enter_context(
@@ -172,7 +174,10 @@ class Transfer:
                     watch.look()
                     steering.pulse.lags(self._lag())
                 else:
-                    with watch.beside(), telemetry.span(REPLICATE, task=self._settings.task):
+                    with (
+                        watch.beside(steering.gate),
+                        telemetry.span(REPLICATE, task=self._settings.task),
+                    ):
                         self._keep_up(spark, replication, steering, watch)
                 state, applied = REPLICATE, replication.applied
             waiting = watch.waiting
@@ -303,13 +308,19 @@ class Transfer:
 
     @contextmanager
     def _watching(
-        self, spark: SparkSession, plans: Mapping[str, TablePlan], line: TaskLine
+        self,
+        spark: SparkSession,
+        plans: Mapping[str, TablePlan],
+        line: TaskLine,
+        steering: Steering,
     ) -> Iterator[Watch]:
         """The verifiers that the task asks for, from before the first write to the end of the run."""
         (shard,) = Offset.parse(line.origin).marks
         self._applied = AppliedByQuery({self._source: shard})
         settings = self._settings
-        scene = Scene(settings.task, settings.annotation, plans, spark, self._applied)
+        scene = Scene(
+            settings.task, settings.annotation, plans, spark, self._applied, steering.gate
+        )
         watch = Watch(open_verifiers(scene, settings.verify, self._target, ShrinkRules()))
         try:
             watch.start(resumed=not self._planning.is_beginning)

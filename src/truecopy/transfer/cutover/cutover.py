@@ -9,6 +9,7 @@ Whoever comes after the switch needs nothing of the old side: `MOVED` is written
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 from truecopy import telemetry
@@ -38,6 +39,7 @@ from truecopy.transfer.cutover.writers import (
     require_possible,
     require_reach,
 )
+from truecopy.transfer.gate import Gate
 from truecopy.transfer.joining import begin_notes, require_joined
 from truecopy.transfer.ledger import REPLICATE, Ledger, TaskLine
 from truecopy.transfer.proof.observed import AppliedByQuery, observed
@@ -190,6 +192,14 @@ class Cutover:
             control.create()
             return control.wishes()
 
+    def _throttle(self) -> Wishes:
+        """The ceilings alone: a task that is paused meanwhile is given up before writers are locked out."""
+        return replace(self._wishes(), paused_at=0)
+
+    def _held_up(self, reason: str) -> None:
+        if reason:
+            self._stage.said(f"{self._stage.settings.task} waits: {reason}")
+
     def _find_way(self, rehearse: bool) -> str:
         """How writers will be held off; refuses what can never be done."""
         stage = self._stage
@@ -205,10 +215,12 @@ class Cutover:
         spark = spark_session(stage.settings.master)
         replication = stage.transfer.replication(stage.plans, stage.line)
         replication.replaying = False
-        limits = stage.settings.limits.changed(self._wishes().throttle)
-        replication.connections = lambda: limits.connections
+        gate = Gate(stage.settings.limits, self._throttle, told=self._held_up)
+        gate.before_looks()
+        replication.connections = lambda: gate.limits.connections
         applied = AppliedByQuery({stage.source: stage.request.name})
-        scene = Scene(stage.settings.task, stage.settings.annotation, stage.plans, spark, applied)
+        settings = stage.settings
+        scene = Scene(settings.task, settings.annotation, stage.plans, spark, applied, gate)
         self._prover = Prover(scene, stage.how, stage.target)
         stage.stack.callback(self._prover.close)
         self._prover.start()

@@ -27,6 +27,7 @@ from truecopy.model.relation import Key
 from truecopy.spark import session as spark_session
 from truecopy.telemetry import span
 from truecopy.transfer.ledger import SNAPSHOT
+from truecopy.transfer.limits import Limits
 from truecopy.transfer.plan import TablePlan
 from truecopy.transfer.proof.behind import Behind
 from truecopy.transfer.proof.checksum import all_digests
@@ -105,10 +106,10 @@ def verify_task(
         settings: The task, as it goes now (`cutover.standing`).
         verifiers: Those to run; by default those of the task. Rows are compared in any case: by the digests of
             whole tables first where it is `checksum` alone, else by those of chunks.
-        options: The pace, the delay and the settle time; what is compared, the task says.
+        options: The pace, by default that of the task, the delay and the settle time; what is compared, the task says.
         listener: Hears of the progress.
     """
-    chosen = replace(options or Options(), live=True, limit=None, sample=None)
+    chosen = _paced(options or Options(), settings.limits)
     source, target = parse_endpoint(settings.source), parse_endpoint(settings.target)
     with pool.lease(source) as here, pool.lease(target) as there:
         behind = Behind(settings, here, there)
@@ -119,6 +120,17 @@ def verify_task(
         plans = Transfer(settings).planned(here, there)
         work = _Work(settings, (here, there), list(plans.values()), behind, chosen)
         return work.run(verifiers or settings.verify, listener or Silence())
+
+
+def _paced(options: Options, limits: Limits) -> Options:
+    """With the ceilings of the task where none are given."""
+    paced = replace(options, live=True, limit=None, sample=None)
+    if options.connections is None:
+        paced = replace(paced, connections=limits.connections or None)
+    if options.replica is None and limits.replicas:
+        first = parse_endpoint(limits.replicas[0])
+        paced = replace(paced, replica=first, max_lag=limits.max_lag)
+    return paced
 
 
 class _Work:

@@ -6,6 +6,7 @@ import threading
 
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.spark import explained
+from truecopy.transfer.gate import Closed
 from truecopy.transfer.proof.verifier import NotProven, Outcome, Verifier
 
 INTERVAL_SECONDS = 1.0
@@ -52,6 +53,8 @@ class Background:
             try:
                 with explained():
                     outcome = self._verifier.work()
+            except Closed:
+                return  # the run is over, and the next one goes on with it
             except TruecopyError as error:
                 self.failure = error
             except Exception as error:  # noqa: BLE001 - a run must not go on that nobody verifies any more

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from math import inf
 
 from truecopy.model.endpoint import Endpoint
+from truecopy.transfer.gate import Gate
 from truecopy.transfer.packing import Apply, Packed
 from truecopy.transfer.proof.background import Background
 from truecopy.transfer.proof.inline import InlineVerifier, IterativeVerifier
@@ -85,10 +86,14 @@ class Watch:
             _require_nothing(reader.work())
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Looks at rows again and again while the block runs; begin it when the copy is complete."""
+    def beside(self, gate: Gate) -> Iterator[None]:
+        """Looks at rows again and again while the block runs; begin it when the copy is complete.
+
+        Afterwards the gate is closed: a comparison of all rows is not waited for.
+        """
         with ExitStack() as stack:
             self._beside = [stack.enter_context(Background(one)) for one in self._verifiers]
+            stack.callback(gate.close)
             yield
         self.check()
 

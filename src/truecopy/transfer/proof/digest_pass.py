@@ -6,9 +6,11 @@ nothing is judged here: the store's looks tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from truecopy.engines import pool
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_WITHOUT_SPARK = 200_000
+_GROUP_SECONDS = 2.0
+"""What a group of chunks should take; nothing is held up within it."""
+_MOST_TIMES = 4
+
+Turn = Callable[[Options], Options]
+"""Waits until more may be compared, and gives the options with the ceilings that hold then."""
+
+
+def at_any_time(options: Options) -> Options:
+    """Compares as the options say, and waits for nothing."""
+    return options
 
 
 @dataclass(frozen=True)
@@ -41,19 +54,21 @@ class Passed:
     suspects: int
 
 
-def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = None) -> Passed:
+def digest_pass(scene: Scene, store: ReverifyStore) -> Passed:
     """Compares all rows of the tables whose rows can be looked at again."""
-    live = replace(options or Options(), live=True, limit=None, sample=None)
+    live = Options(live=True)
     looked_up = [plan for plan in scene.plans.values() if is_looked_up(plan)]
     plans = [plan for plan in looked_up if not plan.is_mapped]
     rows = suspects = 0
-    for plan in looked_up:
-        for count, differences in differing(scene, [plan]) if plan.is_mapped else ():
+    for plan in (plan for plan in looked_up if plan.is_mapped):
+        scene.wait_for_turn(live)
+        for count, differences in differing(scene, [plan]):
             rows += count
             keys = sorted({difference.key for difference in from_arrow(differences)})
             suspects += len(keys)
             store.add_keys(plan.source_name, keys)
-    for result in compare_all(scene.spark, [plan.comparison for plan in plans], live):
+    comparisons = [plan.comparison for plan in plans]
+    for result in compare_all(scene.spark, comparisons, live, scene.wait_for_turn):
         rows += result.source.count
         if result.found:
             keys = sorted({difference.key for difference in from_arrow(result.table)})
@@ -63,9 +78,19 @@ def digest_pass(scene: Scene, store: ReverifyStore, options: Options | None = No
 
 
 def compare_all(
-    spark: SparkSession | None, comparisons: Sequence[Comparison], options: Options
+    spark: SparkSession | None,
+    comparisons: Sequence[Comparison],
+    options: Options,
+    turn: Turn = at_any_time,
 ) -> Iterator[ChunkResult]:
-    """Chunk digests of tables whose rows arrive as they are, and the rows that differ."""
+    """Chunk digests of tables whose rows arrive as they are, and the rows that differ.
+
+    Args:
+        spark: Where there is none, everything is compared in this process.
+        comparisons: The tables.
+        options: How.
+        turn: Asked before each group of chunks.
+    """
     tasks, whole = list[runner.ChunkTask](), list[int]()
     for number, comparison in enumerate(comparisons):
         rows = chunk_rows(comparison, options)
@@ -82,9 +107,13 @@ def compare_all(
         tasks += [runner.ChunkTask(number, at, chunk, rows) for at, chunk in enumerate(chunks)]
     is_small = sum(comparison.rows for comparison in comparisons) <= ROWS_WITHOUT_SPARK
     if spark is None or is_small:
-        yield from runner.run_here(tasks, comparisons, options)
+        groups = _in_groups(tasks, 1)
+        run = runner.run_here
     else:
-        yield from run_on_spark(spark, tasks, comparisons, options)
+        groups = _in_groups(tasks, spark.sparkContext.defaultParallelism)
+        run = partial(run_on_spark, spark)
+    for group in groups:
+        yield from run(group, comparisons, turn(options))
     for number in whole:
         comparison = comparisons[number]
         if spark is None:
@@ -93,4 +122,18 @@ def compare_all(
             pool.lease(comparison.source.endpoint) as source,
             pool.lease(comparison.target.endpoint) as target,
         ):
-            yield from compare_by_buckets(spark, comparison, number, (source, target), options)
+            allowed = turn(options)
+            yield from compare_by_buckets(spark, comparison, number, (source, target), allowed)
+
+
+def _in_groups(
+    tasks: Sequence[runner.ChunkTask], first: int
+) -> Iterator[Sequence[runner.ChunkTask]]:
+    """As many at a time as take a while, by how long it takes until the next group is asked for."""
+    at, size = 0, first
+    while at < len(tasks):
+        began = time.monotonic()
+        yield tasks[at : at + size]
+        times = _GROUP_SECONDS / max(time.monotonic() - began, 0.001)
+        at += size
+        size = max(first, int(size * min(times, _MOST_TIMES)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -11,7 +11,9 @@ import pyarrow as pa
 from truecopy.model.endpoint import Endpoint
 from truecopy.model.errors import CannotFinish
 from truecopy.model.relation import Key
+from truecopy.transfer.gate import Gate
 from truecopy.transfer.plan import TablePlan
+from truecopy.verify.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +119,7 @@ class Scene:
         spark: Where the work runs once it is large; None for always here.
         has_applied: Tells rows that are wrong from rows that are on their way; without it, rows that
             differ wait for the cutover.
+        gate: Asked before rows are read, for as long as writers write; None for no ceilings.
     """
 
     task: str
@@ -124,6 +127,19 @@ class Scene:
     plans: Mapping[str, TablePlan]
     spark: SparkSession | None = None
     has_applied: HasApplied | None = None
+    gate: Gate | None = None
+
+    def wait_for_turn(self, options: Options) -> Options:
+        """Returns when rows may be compared; with the ceilings that hold then."""
+        if self.gate is None:
+            return options
+        self.gate.before_looks()
+        limits = self.gate.limits
+        return replace(
+            options,
+            connections=limits.connections or None,
+            chunk_seconds=limits.statement_seconds,
+        )
 
 
 class Verifier(Protocol):
