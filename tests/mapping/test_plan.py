@@ -91,9 +91,9 @@ def test_every_transformer_has_its_origin() -> None:
         ("cust", Converted(1)),
         ("note", Masked(2, KEY, 40)),
         ("total", Expressed("total * 2")),
-        ("at", Expressed("date(at)")),
+        ("at", Expressed("date(at)", Date())),
         ("region", Constant("EU")),
-        ("twice", Expressed("id * 2")),
+        ("twice", Expressed("id * 2", Integer())),
     ]
     assert [c.type for c in mapping.columns][1:6] == [Text(), Text(), Decimal(2), Date(), Text()]
 

@@ -15,7 +15,7 @@ from truecopy.mapping.rules import NO_RULES, Computed, Fixed, Mask, Rule, Rules
 from truecopy.model.errors import UsageError
 from truecopy.model.secret import Secret
 from truecopy.model.table import Column, Table, TableName
-from truecopy.model.types import Integer, Text
+from truecopy.model.types import Decimal, Integer, Text
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.terms import broken_terms, terms_of
@@ -32,9 +32,13 @@ T = TableName(None, "t")
 
 
 def mapping(
-    rules: Rules = NO_RULES, *, to: str = "t", more: tuple[Column, ...] = ()
+    rules: Rules = NO_RULES,
+    *,
+    to: str = "t",
+    more: tuple[Column, ...] = (),
+    columns: tuple[Column, ...] = COLUMNS,
 ) -> TableMapping:
-    table = Table(T, (*COLUMNS, *more), (("id",),))
+    table = Table(T, (*columns, *more), (("id",),))
     return plan_table(table, Way(T, TableName(None, to)), rules)
 
 
@@ -81,6 +85,26 @@ def test_what_may_change() -> None:
     assert "two" not in terms_of(BROKEN["key of a mask"][1])
 
 
+def test_what_follows_the_source() -> None:
+    """Columns that are another type or have another name there, and a task that says so."""
+    wider = tuple(replace(one, type=Decimal(4)) if one.name == "state" else one for one in COLUMNS)
+    renamed = tuple(replace(one, name="status") if one.name == "state" else one for one in COLUMNS)
+    typed = Rules(sql={"state": Computed("state + 1", Integer())})
+    assert not broken_terms(terms_of(mapping(SQL)), mapping(SQL, columns=wider))
+    assert not broken_terms(terms_of(mapping(typed)), mapping(typed, columns=wider))
+    assert "made otherwise" in broken_terms(terms_of(mapping(typed)), mapping(SQL))
+    assert not broken_terms(terms_of(mapping()), mapping(columns=renamed))
+    then = mapping(Rules(rename={"state": "x"}, filter=("state > 1",)))
+    now = mapping(Rules(rename={"status": "x"}, filter=("status > 1",)), columns=renamed)
+    assert not broken_terms(terms_of(then), now)
+    assert "filter" in broken_terms(
+        terms_of(then),
+        mapping(Rules(rename={"status": "x"}, filter=("status > 2",)), columns=renamed),
+    )
+    computed = Rules(sql={"status": Computed("status + 1")}, rename={"status": "state"})
+    assert not broken_terms(terms_of(mapping(SQL)), mapping(computed, columns=renamed))
+
+
 def test_a_table_with_as_many_columns_as_there_can_be() -> None:
     """They must go into a TEXT of MySQL, with names of 64 characters."""
     wide = tuple(Column(f"{n:064}", Integer(), "int") for n in range(1017))
@@ -118,6 +142,26 @@ def test_a_run_with_another_file_is_refused(
     assert (
         Transfer(asked).run(until_caught_up=True).tables[f"{mariadb_db.name}.o"].rows_copied == 10
     )
+
+
+@pytest.mark.long
+def test_a_column_that_was_left_out_for_a_run_does_not_come_back(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    """Rows that were changed meanwhile were written without it."""
+    mariadb_db.execute("CREATE TABLE o (id INT PRIMARY KEY, a INT, b INT)")
+    mariadb_db.execute("INSERT INTO o VALUES (1, 1, 1)")
+    asked = Settings("told", mariadb_db.url, second_mariadb_db.url)
+    Transfer(asked).run(until_caught_up=True)
+    without = replace(asked, rules=MappingRules(rules=(Rule("o", Rules(exclude=("b",))),)))
+    Transfer(without).run(until_caught_up=True)
+    mariadb_db.execute("UPDATE o SET a = 2")
+    Transfer(without).run(until_caught_up=True)
+    with pytest.raises(UsageError, match="its column b was left out"):
+        Transfer(asked).run(until_caught_up=True)
+    mariadb_db.execute("ALTER TABLE o ADD c INT")
+    Transfer(without).run(until_caught_up=True)
+    assert second_mariadb_db.execute("SELECT id, a, c FROM o") == [(1, 2, None)]
 
 
 def test_a_run_that_copied_nothing_yet_may_be_told_otherwise(

@@ -65,9 +65,10 @@ class Converted:
 
 @dataclass(frozen=True)
 class Expressed:
-    """A Spark SQL expression over the source's columns."""
+    """A Spark SQL expression over the source's columns; `type` where the task gives one."""
 
     sql: str
+    type: Type | None = None
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,8 @@ def _column(table: Table, place: int, name: str, rules: Rules) -> TargetColumn:
         return TargetColumn(name, kind, Converted(place), column.nullable)
     if computed := rules.sql.get(column.name):
         # The same column with another value: its type is another only where the rule says so.
-        return TargetColumn(name, computed.type or column.type, Expressed(computed.sql))
+        value = Expressed(computed.sql, computed.type)
+        return TargetColumn(name, computed.type or column.type, value)
     if isinstance(column.type, Unsupported):
         raise UsageError(f"{where} cannot be carried: {column.type.reason}; leave it out with drop")
     return TargetColumn(name, column.type, Copied(place), column.nullable, column)
@@ -296,7 +298,7 @@ def _added(table: Table, name: str, value: Computed | Fixed, infer: Infer | None
     kind = value.type or (infer(table.columns, value.sql) if infer is not None else None)
     if kind is None:
         raise UsageError(f"{table.name}.{name}: say its type: add: {{{name}: {{sql: …, type: …}}}}")
-    return TargetColumn(name, kind, Expressed(value.sql))
+    return TargetColumn(name, kind, Expressed(value.sql, value.type))
 
 
 def _require_cast(where: str, own: Type, kind: Type) -> None:

@@ -71,7 +71,7 @@ class SourceLine:
         identity: By which the source knows it, whatever it is called; or the position at which a table has got its
             name, where that is the same to the task: it was carried by another name, or somebody says so.
         schema_id: The definition that changes were last applied under, as the metastore knows it.
-        terms: What the task said of it when it was copied; empty where that is not known any more.
+        terms: What the task said of it last; empty where that is not known any more.
     """
 
     identity: str
@@ -112,6 +112,7 @@ class Ledger:
         origin: Mapping[str, Any],
         sources: Mapping[str, SourceLine] | None = None,
         left: Iterable[str] = (),
+        terms: Mapping[str, str] | None = None,
     ) -> TaskLine:
         """Takes the task over from whoever had it: with a new epoch, the writes of others find no line.
 
@@ -119,6 +120,7 @@ class Ledger:
             origin: Where changes begin of a task that has no line yet; empty for one that has.
             sources: What the source's tables are. Of a task that begins, those whose changes are held from there on.
             left: Tables that the task goes on without. What happens to them is passed over: they cannot come back.
+            terms: What the task says of tables from now on: nor can columns that it goes on without.
         """
         if self.find() is None:
             return self._begin(origin, sources or {})
@@ -132,6 +134,8 @@ class Ledger:
             )
             for table, source in (sources or {}).items():
                 self._say_source_anew(table, source)
+            for table, said in (terms or {}).items():
+                self._say_terms(table, said)
             for table in left:
                 self._leave_source(table)
             line = self._line()
@@ -332,6 +336,12 @@ class Ledger:
             *(self._task, table, line.identity, line.schema_id, line.terms),
         )
 
+    def _say_terms(self, table: str, terms: str) -> None:
+        self._lines.execute(
+            f"UPDATE {SOURCES} SET terms = ? WHERE task = ? AND source_table = ?",
+            *(terms, self._task, table),
+        )
+
     def rename_source(self, old: str, new: str, identity: str | None, epoch: int) -> None:
         """A source table has another name; what was copied of it stays copied.
 
@@ -344,11 +354,7 @@ class Ledger:
                     f"UPDATE {SOURCES} SET identity = ? WHERE task = ? AND source_table = ?",
                     *(identity, self._task, old),
                 )
-            self._lines.execute(  # its rows go elsewhere, rightly
-                f"UPDATE {SOURCES} SET terms = '' WHERE task = ? AND source_table = ?",
-                self._task,
-                old,
-            )
+            self._say_terms(old, "")  # its rows go elsewhere, rightly
             for lines in (CHUNKS, SOURCES):
                 self._lines.execute(
                     f"UPDATE {lines} SET source_table = ? WHERE task = ? AND source_table = ?",

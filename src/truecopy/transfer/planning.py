@@ -60,6 +60,7 @@ class Planning:
         departed: Tables that were copied, and that the source has no more.
         is_beginning: Whether the ledger knew nothing of the task.
         sources: What the ledger shall say of the source's tables, once the task is claimed; those that it is silent of.
+        terms: What the task says now of the others, where it said something else.
     """
 
     def __init__(self, settings: Settings, said: Callable[[str], None]) -> None:
@@ -71,6 +72,7 @@ class Planning:
         self.departed: frozenset[str] = frozenset()
         self.is_beginning = False
         self.sources: Mapping[str, SourceLine] = {}
+        self.terms: Mapping[str, str] = {}
 
     def prepare(self, source: Session, target: Session) -> dict[str, TablePlan]:
         """The way of each table, by its name on the source; missing tables are made, what cannot be is refused."""
@@ -95,6 +97,11 @@ class Planning:
         plans = self._plan(source, target, tables, mappings, self._target_table)
         silent = {name: plans[name].mapping for name in plans.keys() - noted.keys()}
         self.sources = self._source_lines(source, silent)
+        self.terms = {
+            name: said
+            for name, line in noted.items()
+            if name in plans and (said := terms_of(plans[name].mapping)) != line.terms
+        }
         return plans
 
     def planned(self, source: Session, target: Session) -> dict[str, TablePlan]:
@@ -136,7 +143,7 @@ class Planning:
                 continue
             if why := broken_terms(kept[name].terms, mapping):
                 raise UsageError(
-                    f"the task says something else of {name} than when its rows were copied: {why}; put it back, or"
+                    f"the task says something else of {name} than when its rows were written: {why}; put it back, or"
                     " begin anew: truecopy delete, then truecopy run"
                 )
 

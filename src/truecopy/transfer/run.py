@@ -43,7 +43,6 @@ from truecopy.transfer.ledger import (
     REPLICATE,
     SNAPSHOT,
     Ledger,
-    SourceLine,
     TaskLine,
     taken_over,
 )
@@ -235,10 +234,11 @@ class Transfer:
         """The same for a task that has made its tables; nothing is written."""
         return self._planning.planned(source, target)
 
-    @property
-    def sources(self) -> Mapping[str, SourceLine]:
-        """Of those that `prepare` met: what the ledger shall say, once the task is claimed."""
-        return self._planning.sources
+    def claim(self, ledger: Ledger, origin: Mapping[str, Any]) -> TaskLine:
+        """Takes the task over, once `prepare` has planned it, with what it says of its tables from now on."""
+        known = ledger.sources().keys() | ledger.tables()
+        left = {table for table in known if not self._settings.wants(parse_name(table))}
+        return ledger.claim(origin, self._planning.sources, left, self._planning.terms)
 
     def _claim(self, target: Session, plans: Mapping[str, TablePlan]) -> TaskLine:
         ledger = self._ledger(target)
@@ -248,9 +248,7 @@ class Transfer:
         origin = self.beginning(plans) if is_new else {}
         require_no_cutover(self._target, self._settings.task)
         require_joined(target, self._settings.task)
-        known = ledger.sources().keys() | ledger.tables()
-        left = {table for table in known if not self._settings.wants(parse_name(table))}
-        claimed = ledger.claim(origin, self.sources, left)
+        claimed = self.claim(ledger, origin)
         begin_notes(target, self._settings.task, claimed)
         require_no_cutover(self._target, self._settings.task)  # nor has one been quicker
         forget_given_up(self._settings, plans, claimed.epoch)

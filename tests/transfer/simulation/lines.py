@@ -26,8 +26,9 @@ class Lines(Ledger):
         origin: Mapping[str, Any],
         sources: Mapping[str, SourceLine] | None = None,
         left: Iterable[str] = (),
+        terms: Mapping[str, str] | None = None,
     ) -> TaskLine:
-        line = super().claim(origin, sources, left)
+        line = super().claim(origin, sources, left, terms)
         if self._broken is not Broken.NO_EPOCH:
             return line
         for table in (TASKS, PROGRESS):

@@ -142,7 +142,7 @@ class Cutover:
                     f"{stage.settings.task} has not copied its tables and caught up yet: truecopy run does that"
                 )
             require_joined(target, stage.settings.task)
-            claimed = ledger.claim({}, stage.transfer.sources)
+            claimed = stage.transfer.claim(ledger, {})
             begin_notes(target, stage.settings.task, claimed)
             return claimed
 
