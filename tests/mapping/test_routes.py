@@ -52,6 +52,9 @@ def test_choice() -> None:
         ([Route("orders", "a.x"), Route("shop.orders", "b.x")], ORDERS, "b.x"),
         ([Route("order*", "a.*"), Route("*", "b.*")], ORDERS, "a.s"),
         ([Route("orders", columns={"a": "b"})], ORDERS, "orders"),
+        ([Route("order[a-t]", "x")], ORDERS, "x"),
+        ([Route("[!a-n]rd?r*", "all_*")], ORDERS, "all_s"),
+        ([Route("*[]_]*", "a.*_*")], ITEMS, "a.order_items"),
     ],
 )
 def test_targets(routes: list[Route], name: TableName, target: str) -> None:

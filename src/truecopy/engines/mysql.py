@@ -394,6 +394,10 @@ class MySQL(SharedSession):
         )
         return [TableName(*row) for row in rows]
 
+    def home(self) -> str | None:
+        ((name,),) = self.fetch(Statement("SELECT DATABASE()"))
+        return str(name) if name else None
+
     def find(self, name: str) -> TableName | None:
         meant = self._meant(name)
         rows = self.fetch(

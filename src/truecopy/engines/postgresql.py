@@ -30,6 +30,7 @@ from truecopy.engines.postgresql_rights import require_select
 from truecopy.engines.postgresql_schema import (
     describe_table,
     find_table,
+    home_schema,
     list_tables,
     taken_names,
 )
@@ -305,6 +306,9 @@ class PostgreSQL(SharedSession):
 
     def tables(self) -> list[TableName]:
         return list_tables(self.fetch)
+
+    def home(self) -> str | None:
+        return home_schema(self.fetch)
 
     def find(self, name: str) -> TableName | None:
         return find_table(self.fetch, name)

@@ -127,6 +127,18 @@ def list_tables(fetch: Fetch) -> list[TableName]:
     return [TableName(*row) for row in rows]
 
 
+def home_schema(fetch: Fetch) -> str | None:
+    """The first schema of the search path that has tables: that of the user's own name may be there without any."""
+    ((name,),) = fetch(
+        Statement(
+            "SELECT coalesce((SELECT n.nspname FROM pg_namespace n WHERE n.nspname = ANY (current_schemas(false))"
+            " AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p'))"
+            " ORDER BY array_position(current_schemas(false), n.nspname) LIMIT 1), current_schema())::text"
+        )
+    )
+    return str(name) if name is not None else None
+
+
 def find_table(fetch: Fetch, name: str) -> TableName | None:
     """The relation of that name, as it is written or else in lower case, as if unquoted."""
     cuts = [at for at, character in enumerate(name) if character == "."]

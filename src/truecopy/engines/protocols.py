@@ -70,6 +70,15 @@ class Introspects(Protocol):
 
 
 @runtime_checkable
+class HasHome(Protocol):
+    """Has a schema for names that are written without one."""
+
+    def home(self) -> str | None:
+        """That schema, as `tables` calls it."""
+        ...
+
+
+@runtime_checkable
 class HidesTables(Protocol):
     """Shows its users only the tables that they have a right on."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import translate
 
 from truecopy.mapping.choice import is_pattern, matches, nearest
 from truecopy.model.errors import UsageError
@@ -101,6 +102,15 @@ def find_ways(
     return ways
 
 
+_PIECES = re.compile(r"\[!?\]?[^]]*\]|.", re.DOTALL)
+"""The parts of a pattern: a class such as `[0-9]`, or a character."""
+
+
+def _expression(piece: str) -> str:
+    """What one part of a pattern matches; what `*` matches is kept."""
+    return "(.*)" if piece == "*" else translate(piece).removesuffix(r"\Z")
+
+
 def parse_name(text: str) -> TableName:
     """Reads `schema.table` or `table`."""
     schema, _, table = text.rpartition(".")
@@ -111,9 +121,6 @@ def _replace(route: Route, name: TableName) -> TableName:
     """The target's name, with what each `*` of the pattern stood for."""
     assert route.table is not None
     whole = str(name) if "." in route.pattern else name.table
-    expression = "".join(
-        "(.*)" if c == "*" else "." if c == "?" else re.escape(c) for c in route.pattern
-    )
-    found = re.fullmatch(expression, whole)
+    found = re.fullmatch("".join(map(_expression, _PIECES.findall(route.pattern))), whole)
     parts = iter(found.groups() if found else ())
     return parse_name(re.sub(r"\*", lambda _: next(parts), route.table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from truecopy.engines.protocols import HasHome
 from truecopy.mapping.plan import Constant, Masked, TableMapping, TargetColumn
 from truecopy.model.change import Definition
 from truecopy.model.endpoint import Endpoint
@@ -105,6 +106,11 @@ class ChangeTarget:
     def may_act(self) -> bool:
         """Whether foreign keys may change other rows by a change of these."""
         return self.takes or bool(self.referred)
+
+
+def home_of(source: object) -> str | None:
+    """The schema of the source whose tables are at home on the target, too; None where it has no such one."""
+    return source.home() if isinstance(source, HasHome) else None
 
 
 def is_mapped(mapping: TableMapping) -> bool:

@@ -33,6 +33,7 @@ from truecopy.transfer.plan import (
     TablePlan,
     Tie,
     arriving,
+    home_of,
     is_mapped,
     plan_table,
     tied,
@@ -158,7 +159,7 @@ class Planning:
         self.departed = frozenset(map(str, departed))
         if not departed:
             self._refuse_later(present, copied)
-        home = _home(source, [*present, *departed])
+        home = home_of(source)
         tables = {}
         for name in [*(name for name in present if str(name) in copied), *sorted(departed)]:
             known = known_definition(definitions, noted.get(str(name)))
@@ -213,8 +214,7 @@ class Planning:
     ) -> dict[TableName, TableMapping]:
         if not tables and not self.departed:
             raise UsageError(f"no table of {self._source} is chosen by the task")
-        home = _home(cast(Introspects, source), [*tables, *map(parse_name, self.departed)])
-        self.rules = replace(self._settings.rules, home=home, infer=self._infer)
+        self.rules = replace(self._settings.rules, home=home_of(source), infer=self._infer)
         return {mapping.source: mapping for mapping in plan_tables(tables.values(), self.rules)}
 
     def _plan(
@@ -316,10 +316,3 @@ class Planning:
 
 def _identities(source: Introspects) -> Mapping[TableName, str]:
     return source.identities() if isinstance(source, Identifies) else {}
-
-
-def _home(source: Introspects, names: Sequence[TableName]) -> str | None:
-    """The source's default schema, where a table of the task is in it."""
-    at_home = (name.schema for name in names if source.find(name.table) == name)
-    gone = (name.schema for name in names if source.find(name.table) is None)
-    return next(at_home, next(gone, None))

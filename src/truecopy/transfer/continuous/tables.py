@@ -26,6 +26,7 @@ from truecopy.transfer.plan import (
     ChangeTarget,
     TablePlan,
     change_target,
+    home_of,
     is_mapped,
     mapped_target,
     may_be_sliced,
@@ -166,8 +167,9 @@ class Tables:
         names = [name for name in session.tables() if self._settings.wants(name)]
         if not names:
             raise UsageError(f"no table of {self._source} is chosen by the task")
-        home = next((name.schema for name in names if session.find(name.table) == name), None)
-        self._rules = replace(self._settings.rules, home=home, infer=inferred_by(self._spark))
+        self._rules = replace(
+            self._settings.rules, home=home_of(session), infer=inferred_by(self._spark)
+        )
         return [session.describe(name) for name in names]
 
     def _begin(

@@ -19,6 +19,7 @@ from truecopy.model.table import Table, TableName, require_own_rows
 from truecopy.model.types import Unknown
 from truecopy.transfer.ledger import CHUNKS, TASKS
 from truecopy.transfer.narrowing import rows_on_target
+from truecopy.transfer.plan import home_of
 from truecopy.transfer.preflight.ends import (
     Ends,
     Pair,
@@ -43,9 +44,8 @@ def find_pairs(settings: Settings, source: Any, target: Any) -> tuple[list[Pair]
         findings.append(
             error(Subject.TABLES, f"no table of {source.endpoint} is chosen by the task")
         )
-    home = next((name.schema for name in chosen if source.find(name.table) == name), None)
     # The type of an expression that the task does not say takes Spark, which a check does not start.
-    rules = replace(settings.rules, home=home, infer=lambda _columns, _sql: Unknown())
+    rules = replace(settings.rules, home=home_of(source), infer=lambda _columns, _sql: Unknown())
     pairs: list[Pair] = []
     for name in chosen:
         table = attempt(lambda name=name: source.describe(name), source)  # type: ignore[misc]
