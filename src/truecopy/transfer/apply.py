@@ -387,6 +387,7 @@ class Withdrawing(Applying):
             target: Any = session
             with transaction(target):
                 Ledger(target, self.task).require_at(part, stands, self.epoch)
+                self.mark(target)
                 for step in self.steps(part, lines, Counter()):
                     for schema_id, rows in _by_definition(self._net(step)):
                         gone = rows.filter(pc.equal(rows.column("kind"), DELETE))

@@ -41,8 +41,12 @@ from truecopy.transfer.settings import Settings
 
 _TURN_SECONDS = 1.0
 _ROUNDS = 5
-"""How often the same rows may be in the way of a leg before it gives up."""
+"""How often the same rows may be in the way of a leg, while no leg goes on, before it gives up."""
+_PATIENCE_SECONDS = 300.0
+"""For how long a leg lets the others go on before it counts that."""
 _PHASES = (SNAPSHOT, "replay", REPLICATE)
+
+_Stands = Callable[[], list[object]]
 
 
 class Fleet:
@@ -123,6 +127,15 @@ class Fleet:
         with pool.lease(parse_endpoint(self._legs[0].target)) as target:
             return target.driver_local
 
+    def _own(self, task: str) -> _Stands:
+        return partial(_stands, [leg for leg in self._legs if leg.task == task])
+
+    def _of_others(self, task: str) -> _Stands:
+        (target,) = (leg.target for leg in self._legs if leg.task == task)
+        return partial(
+            _stands, [leg for leg in self._legs if leg.task != task and leg.target == target]
+        )
+
     def _in_turn(self) -> dict[str, RunReport]:
         """A file has one writer: leg after leg, until this thread is interrupted."""
         with validating(self._legs, self._listener.said, is_new=False):
@@ -134,7 +147,10 @@ class Fleet:
         """All legs, until one of them ends or this thread is interrupted; then the others end, too."""
         transfers = {leg.task: self._transfer(leg) for leg in self._legs}
         with ThreadPoolExecutor(len(transfers), "leg") as threads:
-            running = {name: threads.submit(_keep_up, one) for name, one in transfers.items()}
+            running = {
+                name: threads.submit(_keep_up, one, self._own(name), self._of_others(name))
+                for name, one in transfers.items()
+            }
             try:
                 ended = _first_ended(running.values())
             finally:
@@ -168,17 +184,38 @@ class _Refused:
             raise self.errors[-1]
 
 
-def _keep_up(transfer: Transfer) -> RunReport:
-    """Replicates; a row that is in the way may go when another leg goes on."""
-    refused = _Refused()
+def _keep_up(transfer: Transfer, own: _Stands, of_others: _Stands) -> RunReport:
+    """Replicates; a row that is in the way may go when another leg goes on, however far behind that is.
+
+    Args:
+        transfer: The leg.
+        own: Where it stands.
+        of_others: Where those stand that have the same target.
+    """
+    told, tries, since = "", 0, time.monotonic()
+    stood = own(), of_others()
     while True:
         try:
             return transfer.run()
         except KeyTaken as error:
-            refused.next_round()
-            refused.note(error)
-            refused.require_news()
+            stands = own(), of_others()
+            if str(error) != told or stands[0] != stood[0]:
+                told, tries, since = str(error), 0, time.monotonic()
+            if stands[1] == stood[1] or time.monotonic() - since > _PATIENCE_SECONDS:
+                tries += 1
+            if tries == _ROUNDS:
+                raise
+            stood = stands
         time.sleep(_TURN_SECONDS)
+
+
+def _stands(legs: Sequence[Settings]) -> list[object]:
+    """How far these legs have come."""
+    found: list[object] = []
+    for leg in legs:
+        with pool.lease(parse_endpoint(leg.target)) as session:
+            found.append(Ledger(cast(Any, session), leg.task).progress())
+    return found
 
 
 def _after(earlier: RunReport | None, report: RunReport) -> RunReport:
