@@ -66,6 +66,22 @@ def test_a_table_that_is_emptied_during_a_pass_gets_one_of_its_own(
 
 
 @pytest.mark.long
+def test_a_table_that_is_emptied_after_the_last_pass_is_compared_whole(proving: Proving) -> None:
+    """No pass comes any more before writers are locked out, and which rows went is in no log."""
+    verifier = InlineVerifier(proving.scene(), proving.store())
+    verifier.start(resumed=True)
+    verifier.shrink()
+    proving.source.execute("DELETE FROM items")  # as a TRUNCATE that had no effect on the target
+    (name,) = proving.scene().plans
+    verifier.observe(EMPTIED.set_column(0, "table", [[name]]), {})
+    verifier.applied()
+    outcome = verifier.finish()
+    assert outcome.found
+    assert not outcome.passed
+    verifier.close()
+
+
+@pytest.mark.long
 def test_changes_that_are_keyed_otherwise_are_verified_by_a_pass(proving: Proving) -> None:
     """As under another primary key than the task was planned with: the log names no row that could be looked at."""
     scene = proving.scene()

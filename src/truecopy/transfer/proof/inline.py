@@ -10,7 +10,7 @@ Iterative: the digest pass is the first comparison as well; the copy need not ha
 Rows that foreign keys of the target change (`transfer.ties`) have no key in any log, and rows that were changed under
 another primary key than the task was planned with have one that nobody can look them up by. Tables of such rows are
 compared by a digest pass of their own after changes that may have set it off, beside the replication, and
-whole at the cutover where there was one since.
+whole at the cutover where there was one since. So are tables that were emptied.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class InlineVerifier:
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm | None] = {}
         self._pass_due = False
+        self._emptied: set[str] = set()
         self._passed: Passed | None = None
         self._complete: dict[str, int] = {}
         self._acted = self._marked = False
@@ -84,6 +85,7 @@ class InlineVerifier:
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
         emptied = pc.is_in(changes.column("kind"), pa.array((TRUNCATE, DROP)))
         if pc.any(emptied).as_py():
+            self._emptied.update(changes.filter(emptied).column("table").to_pylist())
             self._pass_due = True  # which rows went, no log says
             changes = changes.filter(pc.invert(emptied))
         if self._may_act(changes):
@@ -126,10 +128,12 @@ class InlineVerifier:
         began = time.monotonic()
         self._take_uncounted()
         looked = self._reverification.finish()
-        others = [plan for plan in self._scene.plans.values() if not is_looked_up(plan)]
+        plans = self._scene.plans
+        others = {name: plan for name, plan in plans.items() if not is_looked_up(plan)}
+        others |= {name: plans[name] for name in self._emptied & plans.keys()}
         if self._marked or self._acted:
-            others += self._following().values()
-        whole = compare_whole(self.name, self._scene, others)
+            others |= self._following()
+        whole = compare_whole(self.name, self._scene, list(others.values()))
         rows = self._store.verified + len(looked.mismatches) + whole.rows + self._first_compared()
         outcome = self._outcome(began, rows, (*looked.mismatches, *whole.mismatches))
         return replace(outcome, found=len(looked.mismatches) + whole.found)
@@ -166,10 +170,12 @@ class InlineVerifier:
             # It is no longer due before it begins: what is heard of meanwhile, in another thread, is for the next one.
             if self._pass_due:
                 self._pass_due = self._marked = False
+                emptied, self._emptied = self._emptied, set()
                 try:
                     self._passed = digest_pass(self._scene, self._store)
                 except BaseException:
                     self._pass_due = True
+                    self._emptied |= emptied
                     raise
             elif self._marked and time.monotonic() >= self._rests_until:
                 self._marked = False
