@@ -133,6 +133,11 @@ def test_two_databases_of_one_server(spark: SparkSession, mariadb_server: Server
         assert old.can_write()
         assert ends[1].execute(whose) == before, "what is refused keeps nobody from replicating"
         tables = replace(HOW, lock="tables", commands=Commands(switch="true"))
+        report = cut_over(settings, replace(tables, commands=Commands(switch="exit 1")))
+        assert report.state == "rolled-back"
+        assert any("could not be locked" in line for line in report.said)
+        assert old.can_write(), "what would have closed the new side would have closed this one"
+        assert new.can_write()
         assert cut_over(settings, tables).state == "switched"
         assert new.can_write()
     for end in ends:
@@ -160,6 +165,25 @@ def test_a_new_side_that_takes_no_writes(
         assert any("keeps writers off still (read-only)" in line for line in said)
     finally:
         mariadb_db.execute("SET GLOBAL read_only = 0")
+
+
+@pytest.mark.long
+def test_a_task_is_deleted_after_a_failed_switch(
+    spark: SparkSession, mariadb_db: Database, postgres_db: Database
+) -> None:
+    """What opens the new side again is known by nobody else."""
+    fill(mariadb_db, 20)
+    settings = started(mariadb_db, postgres_db)
+    with application(mariadb_db), application(postgres_db) as new:
+        report = cut_over(settings, replace(HOW, commands=Commands(switch="exit 1")))
+        assert report.state == "rolled-back"
+        assert not new.can_write()
+        said = delete_task(settings)
+        assert any("keeps writers off still (revoke)" in line for line in said)
+        for line in said:
+            if "GRANT " in line:
+                postgres_db.execute(line)
+        assert new.can_write()
 
 
 @pytest.mark.long

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import psycopg
 import pytest
 
 import truecopy
@@ -161,24 +160,6 @@ def test_postgresql_gives_rights_back_after_a_rollback(
         app.execute("INSERT INTO orders (code, total) VALUES ('next', 3)")
         Transfer(standing(settings)).run(until_caught_up=True)
         assert dump(postgres_db) == dump(mariadb_db)
-
-
-def test_an_application_that_writes_as_we_do(
-    spark: SparkSession, postgres_db: Database, mariadb_db: Database
-) -> None:
-    """Its rights cannot be taken from it: refused where the lock would reach nobody, told where it reaches others."""
-    fill(postgres_db, 20)
-    settings = started(postgres_db, mariadb_db)
-    with psycopg.connect(f"{postgres_db.url}?application_name=shop"):
-        before = mariadb_db.execute("SELECT epoch FROM truecopy_task")
-        with pytest.raises(UsageError, match=r"would hold nobody off .* \(shop, pid \d+\)"):
-            cut_over(settings)
-        assert mariadb_db.execute("SELECT epoch FROM truecopy_task") == before
-        said: list[str] = []
-        with application(postgres_db):
-            assert cut_over(settings, rehearse=True, said=said.append).state == "rehearsed"
-        assert any("revoke does not keep" in line and "(shop, pid" in line for line in said)
-    assert cut_over(settings).state == "switched"
 
 
 def test_by_hand_from_a_file_to_a_file(spark: SparkSession, tmp_path: Path) -> None:

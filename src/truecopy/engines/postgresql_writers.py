@@ -63,12 +63,16 @@ WHERE l.locktype = 'relation' AND l.granted AND l.relation = ANY (%s::oid[])
     AND COALESCE(a.xact_start, '-infinity') < %s::timestamptz
 """
 
-# Our own role keeps its rights, and those of a superuser are of no table. Our sessions carry our name.
+# Our own role keeps its rights, and whoever may become it has them; those of superusers and of writers of all data are
+# of no table. Our sessions carry our name. What others are is hidden from whoever may not read all of that.
 _BEYOND = """
 SELECT format('%%s (%%s, pid %%s)', r.rolname, COALESCE(NULLIF(a.application_name, ''), 'without a name'), a.pid)
 FROM pg_stat_activity a JOIN pg_roles r ON r.oid = a.usesysid
-WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.application_name <> 'truecopy'
-    AND (r.rolname = current_user OR r.rolsuper) ORDER BY a.backend_start
+WHERE a.datname = current_database() AND COALESCE(a.backend_type, 'client backend') = 'client backend'
+    AND COALESCE(a.application_name, '') <> 'truecopy' AND a.pid <> pg_backend_pid()
+    AND (pg_has_role(r.oid, current_user::regrole, 'MEMBER')
+        OR pg_has_role(r.oid, to_regrole('pg_write_all_data'), 'MEMBER'))
+ORDER BY a.pid
 """
 
 # Rights on a table say nothing of its partitions and children, which can be written to by their own names.
@@ -203,5 +207,5 @@ def _right(one: dict[str, Any]) -> str:
 
 
 def _as(role: str, statement: str) -> str:
-    """By whom a right was given decides who can take it back."""
-    return f"SET LOCAL ROLE {role}; {statement}; RESET ROLE" if role else statement
+    """By whom a right was given decides who can take it back. What fails takes the change of role back with it."""
+    return f"SET ROLE {role}; {statement}; RESET ROLE" if role else statement

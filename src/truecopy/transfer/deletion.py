@@ -56,7 +56,7 @@ def delete_task(settings: Settings) -> list[str]:
     if not any(lines.values()) and not kept and Validations().find(settings.task) is None:
         raise NoSuchTask(f"there is no task {settings.task} on {parse_endpoint(settings.target)}")
     _stop_validation(settings.task)
-    locked = [line for way in ways for line in _still_locked(way)]
+    locked = list(dict.fromkeys(line for way in ways for line in _still_locked(way)))
     # A cutover makes a slot for the way back before anything else of it is there.
     has_back = STEPS in lines[settings.task] or bool(lines.get(back.task))
     said = _forget_streams(
@@ -95,15 +95,19 @@ def _require_still(way: Settings) -> None:
 
 
 def _still_locked(way: Settings) -> list[str]:
-    """The side that a cutover left is closed still, and nobody else knows what it was like before."""
+    """The side that a cutover left, or did not switch to, is closed still: nobody else knows what it was before."""
     left = Steps(parse_endpoint(way.target), way.task).find()
-    if left is None or left.name != SWITCHED or left.detail.get("way") not in (READ_ONLY, REVOKE):
+    if left is None:
         return []
-    old, lock = parse_endpoint(way.source), left.detail["way"]
-    said = [f"{old} keeps writers off still ({lock}), as the cutover left it"]
-    with suppress(TruecopyError), pool.lease(old) as session:
+    is_over = left.name == SWITCHED
+    side = parse_endpoint(way.source if is_over else way.target)
+    lock = left.detail if is_over else left.detail.get("opens", {})
+    if lock.get("way") not in (READ_ONLY, REVOKE):
+        return []
+    said = [f"{side} keeps writers off still ({lock['way']}), as the cutover left it"]
+    with suppress(TruecopyError), pool.lease(side) as session:
         if isinstance(session, HoldsOffWriters):
-            said += session.writers().undoing(lock, left.detail.get("before", {}))
+            said += session.writers().undoing(lock["way"], lock.get("before", {}))
     return said
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from truecopy.engines import pool
 from truecopy.engines.protocols import Session
 from truecopy.engines.writers import READ_ONLY, TABLES, HoldsOffWriters
-from truecopy.model.errors import TruecopyError, UsageError
+from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.spark import session as spark_session
 from truecopy.transfer.cutover import state
 from truecopy.transfer.cutover.downtime import within
@@ -68,6 +68,8 @@ def _lock(stage: Stage) -> None:
     with pool.lease(stage.target) as target:
         if not _locks_itself(stage):
             way = find_way(target, How())
+            if isinstance(stage.here, HoldsOffWriters) and stage.here.writers().closes(way, target):
+                raise CannotFinish(f"{way} would close {stage.source} as well, on the same server")
             before = _writers(stage, target, way).survey()
             stage.facts.opens = {"way": way, "before": before}
         # Written down before, so that whoever comes next can open it; and after, since we must go on writing.
