@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.program import truecopy
 from tests.servers import Database, MariaDB
 from tests.transfer.cutting import (
     HOW,
@@ -21,6 +23,7 @@ from tests.transfer.cutting import (
     cut_over,
     fill,
     is_equal,
+    killed_before,
     slots,
     started,
 )
@@ -30,7 +33,8 @@ from truecopy.transfer.cutover import new_side
 from truecopy.transfer.cutover.after_kill import WrittenAfterwards
 from truecopy.transfer.cutover.settings import Commands
 from truecopy.transfer.cutover.stage import Stage
-from truecopy.transfer.cutover.state import CERTIFIED, HELD, TURNED
+from truecopy.transfer.cutover.standing import standing
+from truecopy.transfer.cutover.state import CERTIFIED, HELD, SWITCHED, TURNED
 from truecopy.transfer.proof.shrinking import Shrunk
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
@@ -127,6 +131,54 @@ def test_a_target_that_stands_still_lets_writers_in_again_in_time(
         assert report.state == "rolled-back"
         assert waited[0] < 5 + 5 + 2, "max-downtime, and a while in which the target was asked"
         assert cut_over(settings).state == "switched"
+
+
+@pytest.mark.long
+def test_the_program_ends_though_the_target_stands_still(
+    spark: SparkSession, mariadb_db: Database, tmp_path: Path
+) -> None:
+    """And says why: whoever waits for it has more to do than to wait for that server."""
+    fill(mariadb_db, 20)
+    machine = MariaDB()
+    with machine as server:
+        target = server.create_database("still")
+        started(mariadb_db, target, "shop")
+        assert machine._process is not None
+        # A change that is on its way when the target stops is what the replication waits for.
+        hold = f"kill -STOP {machine._process.pid}; {_writing(mariadb_db, tmp_path)}; sleep 1"
+        commands = {"hold": hold, "release": "true", "switch": "true"}
+        how = {"lock": "command", "max-downtime": "8s", "commands": commands}
+        file = tmp_path / "shop.yaml"
+        ends = f"source: {mariadb_db.url}\ntarget: {target.url}"
+        file.write_text(f"task: shop\n{ends}\ncutover: {json.dumps(how)}\n", encoding="utf-8")
+        try:
+            ended = truecopy("cutover", str(file), "--no-wait", seconds=120)
+        finally:
+            _signal(machine, signal.SIGCONT)
+        assert ended.code == 3, ended.err
+        assert "shop: rolled-back: " in ended.out
+
+
+@pytest.mark.long
+def test_the_old_side_is_gone_once_writers_were_moved(
+    spark: SparkSession, mariadb_db: Database
+) -> None:
+    machine = MariaDB()
+    with machine as server:
+        source = server.create_database("old")
+        fill(source, 20)
+        settings = started(source, mariadb_db)
+        killed_before(SWITCHED, settings)
+        time.sleep(2)  # the server of tests writes its log once a second
+        _end(machine)
+        pool.close_idle()
+        report = cut_over(settings)
+        assert report.state == "switched"
+        assert any("does not answer" in line for line in report.said)
+        mariadb_db.execute("UPDATE notes SET body = 'new' WHERE id = 3")
+        machine._start()
+        Transfer(standing(settings)).run(until_caught_up=True)
+        assert is_equal(source, mariadb_db)
 
 
 @pytest.mark.long

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from truecopy.model.errors import CannotFinish
+from contextlib import suppress
+from typing import Any, cast
+
+from truecopy.engines import pool
+from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.transfer.cutover import new_side, rollback, state, switch
 from truecopy.transfer.cutover.back import returns
@@ -10,8 +14,9 @@ from truecopy.transfer.cutover.downtime import Downtime
 from truecopy.transfer.cutover.facts import CutoverReport, Facts
 from truecopy.transfer.cutover.settings import CALLBACK, COMMAND
 from truecopy.transfer.cutover.stage import Stage
-from truecopy.transfer.cutover.state import Step
+from truecopy.transfer.cutover.state import Step, Steps
 from truecopy.transfer.cutover.stillness import changes_after
+from truecopy.transfer.ledger import Ledger
 
 
 class WrittenAfterwards(CannotFinish):
@@ -91,6 +96,27 @@ def _finish_moved(stage: Stage) -> CutoverReport:
     stage.writers = stage.writers_here(stage.facts.way)
     stage.notes.append(stage.writers.leave())
     return switch.let_go(stage)
+
+
+def finish_without_source(stage: Stage, lost: CannotFinish) -> CutoverReport:
+    """Ends what has moved writers already; before that nothing can be done without the old side, and that is raised."""
+    left = Steps(stage.target, stage.settings.task).find()
+    if left is None or left.name != state.MOVED:
+        raise lost
+    stage.open_without_source(left)
+    _say_finishing(stage, state.MOVED)
+    stage.downtime = Downtime.over(stage.facts.downtime)
+    with pool.lease(stage.target) as target:
+        stage.line = Ledger(cast(Any, target), stage.settings.task).claim({})
+    stage.steps.take(stage.line.epoch)
+    stage.notes.append(
+        f"{stage.source} does not answer ({lost}): what was made there to read its changes holds its log once it is"
+        " back; truecopy delete removes it"
+    )
+    with suppress(TruecopyError):
+        stage.back.open_again()
+    stage.enter(state.SWITCHED)
+    return stage.end(state.SWITCHED)
 
 
 def _say_finishing(stage: Stage, step: str) -> None:

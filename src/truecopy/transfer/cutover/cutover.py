@@ -85,7 +85,10 @@ class Cutover:
 
     def _run(self, rehearse: bool) -> CutoverReport:
         stage = self._stage
-        stage.open()
+        try:
+            stage.open()
+        except CannotFinish as lost:
+            return after_kill.finish_without_source(stage, lost)
         left = self._find_left()
         if left is None or left.name not in state.UNDER_WAY:
             self._refuse(rehearse)  # now it keeps nobody from replicating

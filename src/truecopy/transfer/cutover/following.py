@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from truecopy.model.errors import CannotFinish
@@ -18,6 +19,7 @@ from truecopy.stream.keyspace import KeyspaceStream
 from truecopy.stream.log import Mark
 from truecopy.stream.offset import Offset
 from truecopy.stream.request import Request
+from truecopy.transfer.cutover.downtime import NoAnswer, within
 from truecopy.transfer.packing import Apply, apply_each
 from truecopy.transfer.proof.observed import end_offset
 from truecopy.transfer.replicate import Replication, replicated
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_SECONDS = 0.05
+_STOP_SECONDS = 20.0
 
 
 class Following:
@@ -40,7 +43,9 @@ class Following:
                 for shard, (position, committed_at) in replication.start().items()
             }
         )
-        self._checkpoint = tempfile.TemporaryDirectory(prefix="truecopy-")
+        self._checkpoint = tempfile.TemporaryDirectory(
+            prefix="truecopy-", ignore_cleanup_errors=True
+        )
         self.query: Any = None
 
     def start(self, spark: SparkSession, apply: Apply) -> None:
@@ -60,8 +65,10 @@ class Following:
         self.stop()
 
     def stop(self) -> None:
+        """Ends it; a batch that waits for a target which stands still is left to end by itself."""
         if self.query is not None:
-            self.query.stop()
+            with suppress(NoAnswer):
+                within(_STOP_SECONDS, self.query.stop)
         self._checkpoint.cleanup()
 
     def applied(self) -> Offset:

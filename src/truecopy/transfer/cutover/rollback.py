@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from truecopy.engines import connect
 from truecopy.model.errors import CannotFinish, TruecopyError
 from truecopy.transfer.cutover import state
-from truecopy.transfer.cutover.downtime import within
+from truecopy.transfer.cutover.downtime import NoAnswer, within
 from truecopy.transfer.cutover.facts import CutoverReport
 from truecopy.transfer.cutover.stage import Stage
 from truecopy.transfer.cutover.writers import Writers
@@ -35,16 +35,19 @@ def roll_back(stage: Stage, error: BaseException) -> CutoverReport:
         if stage.is_locking:
             _undo_late_lock(stage, overtaken)
         raise
+    reason = str(error) if isinstance(error, TruecopyError) else f"{type(error).__name__}: {error}"
     if stage.downtime.has_begun:
         release(stage, stage.writers, stage.facts.before)
         stage.downtime.end()
-    stage.back.remove()
+        waited = f"{stage.downtime.seconds:.2f} s"
+        stage.said(f"{stage.settings.task}: writers are in again ({waited}): {reason}")
+    with suppress(NoAnswer):  # whoever comes next removes it
+        within(_PATIENCE_SECONDS, stage.back.remove)
     _withdraw_certificate(stage)
     _note_rollback(stage)
     # Whoever has taken the task over replicates it: going on here would take it away again.
     if isinstance(error, Overtaken) or not isinstance(error, Exception):
         raise error
-    reason = str(error) if isinstance(error, TruecopyError) else f"{type(error).__name__}: {error}"
     report = stage.end(state.ROLLED_BACK, reason)
     return replace(report, told=error.told) if isinstance(error, TruecopyError) else report
 
@@ -138,7 +141,6 @@ def _note_rollback(stage: Stage) -> None:
     except Overtaken:
         raise
     except TruecopyError as error:
-        stage.said(f"{stage.settings.task}: writers are in again ({stage.downtime.seconds:.2f} s)")
         stage.notes.append(
             f"{stage.target} still says that a cutover is under way ({error}): truecopy {stage.command} again, once it"
             " answers, begins anew"

@@ -20,7 +20,7 @@ from truecopy.transfer.cutover.facts import CutoverReport, Facts
 from truecopy.transfer.cutover.following import Following
 from truecopy.transfer.cutover.returning import Returning
 from truecopy.transfer.cutover.settings import How
-from truecopy.transfer.cutover.state import Steps
+from truecopy.transfer.cutover.state import Step, Steps
 from truecopy.transfer.cutover.writers import Hooks, Writers, writers_of
 from truecopy.transfer.ledger import TaskLine
 from truecopy.transfer.plan import TablePlan
@@ -84,8 +84,16 @@ class Stage:
         with pool.lease(self.target) as target:
             self.plans = self.transfer.prepare(self.here, target)
         self.facts.returns = returns(self.plans)
-        other = self._forth or way_back(self.settings, self.facts.returns)
-        self.back = Returning(other, self.stack)
+        self.back = self._returning()
+
+    def open_without_source(self, left: Step) -> None:
+        """What is needed to end a cutover whose writers are in the new side."""
+        self.steps = Steps(self.target, self.settings.task)
+        self.facts = Facts.parse(left.detail)
+        self.back = self._returning()
+
+    def _returning(self) -> Returning:
+        return Returning(self._forth or way_back(self.settings, self.facts.returns), self.stack)
 
     def close(self) -> None:
         self.stack.close()
