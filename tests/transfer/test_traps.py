@@ -1,22 +1,29 @@
-"""What broke others: each trap by its name, in one transfer from MariaDB to MariaDB with changes after the copy.
+"""What broke others: each trap by its name, in one transfer from MariaDB to each target, with changes after the copy.
 
-One table, `stale`, is held up on the target after its rows were read, and changed on the source meanwhile.
+One table, `stale`, is held up on the target after its rows were read, and changed on the source meanwhile. Traps that
+need a run of their own are in `test_traps_alone`.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 import truecopy
 from tests.servers import Database, Server
+from tests.transfer.minus_zero import is_minus_zero, make_minus_zero
+from tests.transfer.traps import MINUS_ZERO, TRAPS, WHILE_STALE
+from truecopy.engines import pool
 from truecopy.engines.protocols import Session
 from truecopy.transfer.copying import Copying
 from truecopy.transfer.ledger import TaskLine
@@ -30,144 +37,77 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trap:
-    """A table, its rows before the copy, and what happens to them afterwards."""
+class Side:
+    """A target: what it has no place for, and how to tell that a write of `stale` waits."""
 
-    columns: str
-    rows: tuple[str, ...]
-    changes: tuple[str, ...]
+    lacks: tuple[str, ...]
+    lock: str
+    waiting: str
 
 
-TRAPS = {
-    "json_compared_as_string": Trap(
-        "id INT PRIMARY KEY, doc JSON",
-        ("""(1, '{"b": 1, "a": [1.0, 1e2]}'), (2, '[]'), (3, NULL), (4, '"text"')""",),
-        ("""UPDATE {t} SET doc = '{"z":1,  "y": {"x": 18446744073709551615}}' WHERE id = 1""",),
-    ),
-    "binary_padding": Trap(
-        "id BINARY(4) PRIMARY KEY, fixed BINARY(8), free VARBINARY(8)",
-        (r"('a', 'x', 'x'), ('a\0b', 'x\0', 'x\0'), ('', '', ''), (' ', ' ', ' ')",),
-        (
-            r"UPDATE {t} SET fixed = 'y ', free = 'y ' WHERE id = 'a\0\0\0'",
-            r"DELETE FROM {t} WHERE id = '\0\0\0\0'",
-        ),
-    ),
-    "generated_columns_in_where": Trap(
-        "id INT PRIMARY KEY, a INT, twice INT AS (a * 2) STORED, thrice INT AS (a * 3) VIRTUAL",
-        ("(1, 1, DEFAULT, DEFAULT), (2, 2, DEFAULT, DEFAULT), (3, NULL, DEFAULT, DEFAULT)",),
-        ("UPDATE {t} SET a = a + 10", "DELETE FROM {t} WHERE twice = 24"),
-    ),
-    "enum_index_or_label": Trap(
-        "id INT PRIMARY KEY, e ENUM('2', '1', 'b,c'), s SET('x', 'y')",
-        ("(1, '2', 'x'), (2, '1', 'x,y'), (3, 'b,c', ''), (4, NULL, NULL)",),
-        ("UPDATE {t} SET e = '2' WHERE id = 2", "UPDATE {t} SET s = 'y' WHERE id = 3"),
-    ),
-    "unsigned_bigint_keys_above_2_63": Trap(
-        "id BIGINT UNSIGNED PRIMARY KEY, v BIGINT UNSIGNED",
-        (
-            "(0, 0), (9223372036854775807, 1), (9223372036854775808, 2), (18446744073709551615, 18446744073709551615)",
-        ),
-        (
-            "UPDATE {t} SET v = v - 1 WHERE id > 9223372036854775807",
-            "DELETE FROM {t} WHERE id = 9223372036854775808",
-            "INSERT INTO {t} VALUES (18446744073709551614, 5)",
-        ),
-    ),
-    "null_before_images_in_where": Trap(
-        "id INT PRIMARY KEY, a INT, b VARCHAR(10)",
-        ("(1, NULL, NULL), (2, NULL, ''), (3, 0, 'NULL')",),
-        ("UPDATE {t} SET a = 1 WHERE a IS NULL", "DELETE FROM {t} WHERE b IS NULL"),
-    ),
-    "keys_at_or_below_0": Trap(
-        "id INT PRIMARY KEY, v INT",
-        ("(-2147483648, 1), (-1, 2), (0, 3), (1, 4)",),
-        ("UPDATE {t} SET v = -v WHERE id <= 0", "DELETE FROM {t} WHERE id = -2147483648"),
-    ),
-    "zero_dates": Trap(
-        "id INT PRIMARY KEY, d DATE, dt DATETIME(3), ts TIMESTAMP NULL, y YEAR, tm TIME(2)",
-        (
-            "(1, '0000-00-00', '0000-00-00 00:00:00', '0000-00-00 00:00:00', 0, '-838:59:59')",
-            "(2, '2024-00-00', '2024-02-00 12:00:00.123', NULL, 2155, '00:00:00.01')",
-        ),
-        (
-            "UPDATE {t} SET d = '0000-00-00', tm = '838:59:58.99' WHERE id = 2",
-            "UPDATE {t} SET d = '1000-01-01' WHERE id = 1",
-        ),
-    ),
-    "decimal_18_14": Trap(
-        "id DECIMAL(18,14) PRIMARY KEY, v DECIMAL(65,30)",
-        (
-            "(0, 0), (-0.00000000000001, 1.5), (9999.99999999999999, -99999999999999999999999999999999999)",
-        ),
-        ("UPDATE {t} SET v = v / 3", "DELETE FROM {t} WHERE id = -0.00000000000001"),
-    ),
-    "utf8mb3_and_utf8mb4": Trap(
-        "id VARCHAR(20) CHARACTER SET utf8mb3 PRIMARY KEY, v VARCHAR(20) CHARACTER SET utf8mb4,"
-        " w VARCHAR(20) CHARACTER SET latin1",
-        ("('ä', '💡', 'ÿ'), ('ß', 'é', 'é'), ('', '', '')",),
-        ("UPDATE {t} SET v = CONCAT(v, '𝄞') WHERE id <> ''", "DELETE FROM {t} WHERE id = 'ß'"),
-    ),
-    "float_minus_0": Trap(
-        "id INT PRIMARY KEY, f FLOAT, d DOUBLE",
-        (
-            "(1, -0.0, -0.0), (2, 0.1, 0.1), (3, 3.4e38, 1.7976931348623157e308), (4, 1e-45, 5e-324)",
-        ),
-        ("UPDATE {t} SET f = -0e0, d = -0e0 WHERE id = 2", "UPDATE {t} SET d = d / 3 WHERE id = 3"),
-    ),
-    "hex_encoded_binary_keys": Trap(
-        "id VARBINARY(16) PRIMARY KEY, v INT",
-        (r"(x'00', 1), (x'ff00ff', 2), ('0xff', 3), (x'27', 4)",),
-        (
-            "UPDATE {t} SET v = v + 1 WHERE id = x'ff00ff'",
-            "DELETE FROM {t} WHERE id = x'27'",
-            "INSERT INTO {t} VALUES ('ff00ff', 9)",
-        ),
-    ),
-    "update_that_changes_the_key": Trap(
-        "id INT PRIMARY KEY, v VARCHAR(10) UNIQUE",
-        ("(1, 'a'), (2, 'b'), (3, 'c')",),
-        (
-            "UPDATE {t} SET id = id + 100",
-            "UPDATE {t} SET id = 1 WHERE id = 103",
-            "UPDATE {t} SET v = NULL WHERE id = 1",
-            "UPDATE {t} SET v = 'c' WHERE id = 101",
-        ),
-    ),
-    "stale": Trap(
-        "id INT PRIMARY KEY, v INT",
-        (", ".join(f"({n}, 0)" for n in range(1, 301)),),
+SIDES = {
+    "mariadb": Side(
         (),
+        "LOCK TABLES stale WRITE",
+        "SELECT 1 FROM information_schema.processlist"
+        " WHERE state LIKE 'Waiting for table%' AND info LIKE '%LOAD DATA%`stale`%'",
+    ),
+    "postgresql": Side(
+        ("zero_dates",),
+        "BEGIN; LOCK TABLE stale IN EXCLUSIVE MODE",
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%stale%'",
     ),
 }
-WHILE_STALE = (
-    "UPDATE stale SET v = 1 WHERE id <= 100",  # newer than the rows that wait to be written
-    "DELETE FROM stale WHERE id BETWEEN 101 AND 150",
-    "DELETE FROM stale WHERE id = 300",  # the largest key
-    "INSERT INTO stale VALUES (301, 7), (102, 8)",
-)
 
 
-@dataclass(frozen=True)
-class Carried:
+class Carried(NamedTuple):
     source: Database
     target: Database
 
 
 @pytest.fixture(scope="module")
-def carried(
+def to_mariadb(
     spark: SparkSession, mariadb_server: Server, second_mariadb_server: Server
 ) -> Iterator[Carried]:
+    with _carried(mariadb_server, second_mariadb_server, "mariadb") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def to_postgresql(
+    spark: SparkSession, mariadb_server: Server, postgres_server: Server
+) -> Iterator[Carried]:
+    with _carried(mariadb_server, postgres_server, "postgresql") as found:
+        yield found
+
+
+@pytest.fixture
+def carried(request: pytest.FixtureRequest, engine: str) -> Carried:
+    """To the engine that the test is parametrised with."""
+    found: Carried = request.getfixturevalue(f"to_{engine}")
+    return found
+
+
+@contextmanager
+def _carried(mariadb_server: Server, server: Server, engine: str) -> Iterator[Carried]:
+    side = SIDES[engine]
     name = f"traps_{secrets.token_hex(4)}"
-    source, target = (
-        server.create_database(name) for server in (mariadb_server, second_mariadb_server)
-    )
+    source, target = mariadb_server.create_database(name), server.create_database(name)
     _execute(source, "SET sql_mode = ''", *_filled())
-    asked = Settings("traps", source.url, target.url)
-    _copy_held_up(asked, source, target)
+    for row in MINUS_ZERO["copied"]:
+        make_minus_zero(source, "float_minus_0", row)
+    asked = Settings(
+        f"traps {engine}", source.url, target.url, exclude=side.lacks, verify=("inline",)
+    )
+    _copy_held_up(asked, source, target, side)
     source.execute("FLUSH BINARY LOGS")  # the log is another one when the run goes on
     _execute(source, "SET sql_mode = ''", *_changes())
-    Transfer(asked).run(until_caught_up=True)
+    for row in MINUS_ZERO["replicated"]:
+        make_minus_zero(source, "float_minus_0", row)
+    report = Transfer(asked).run(until_caught_up=True)
+    assert report.rows_waiting == 0
     yield Carried(source, target)
+    pool.close_idle()
     for database in (source, target):
         database.server.drop_database(name)
 
@@ -213,14 +153,14 @@ class HeldUp(Transfer):
         return Locked(self._settings, plans, line)
 
 
-def _copy_held_up(asked: Settings, source: Database, target: Database) -> None:
+def _copy_held_up(asked: Settings, source: Database, target: Database, side: Side) -> None:
     """Keeps the rows of one table from being written that were read already, and changes them meanwhile."""
     holder = target.connect()
-    run = HeldUp(asked, partial(holder.cursor().execute, "LOCK TABLES stale WRITE"))
+    run = HeldUp(asked, partial(holder.cursor().execute, side.lock))
     with ThreadPoolExecutor(1) as beside:
         copying = beside.submit(run.run, snapshot_only=True)
         try:
-            _wait_for_rows_to_write(target)
+            _wait_for_rows_to_write(target, side)
             _execute(source, *WHILE_STALE)
         finally:
             holder.close()
@@ -229,44 +169,119 @@ def _copy_held_up(asked: Settings, source: Database, target: Database) -> None:
     assert rows == [(300, 0, 300)], "what was read before the changes was written after them"
 
 
-def _wait_for_rows_to_write(target: Database) -> None:
+def _wait_for_rows_to_write(target: Database, side: Side) -> None:
     deadline = time.monotonic() + 60
-    waiting = (
-        "SELECT 1 FROM information_schema.processlist"
-        " WHERE state LIKE 'Waiting for table%' AND info LIKE '%LOAD DATA%`stale`%'"
-    )
-    while not target.execute(waiting):
+    while not target.execute(side.waiting):
         assert time.monotonic() < deadline, "no chunk waits to be written"
         time.sleep(0.1)
 
 
-def _dump(database: Database, table: str) -> list[tuple[Any, ...]]:
-    """Every value to the bit, by the server's own functions."""
-    columns = database.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-        " ORDER BY ordinal_position",
-        (database.name, table),
+def _columns(database: Database, table: str) -> list[tuple[str, str]]:
+    """The names and types, in order."""
+    schema = "public" if database.server.scheme == "postgresql" else database.name
+    return database.execute(
+        "SELECT column_name, data_type FROM information_schema.columns"
+        " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+        (schema, table),
     )
-    shown = ", ".join(f"HEX(CAST(`{name}` AS BINARY))" for (name,) in columns)
+
+
+def _dump(database: Database, table: str) -> list[tuple[Any, ...]]:
+    """Every value of MariaDB as the server shows it, letter by letter."""
+    names = (name for name, _ in _columns(database, table))
+    shown = ", ".join(f"HEX(CAST(`{name}` AS BINARY))" for name in names)
     return sorted(database.execute(f"SELECT {shown} FROM {table}"), key=repr)
 
 
-@pytest.mark.parametrize("table", TRAPS)
-def test_trap(carried: Carried, table: str) -> None:
-    assert _dump(carried.target, table) == _dump(carried.source, table)
-    report = truecopy.verify(carried.source.url, carried.target.url, tables=(table,))
+_EXACT = {
+    "float": "CAST({} AS DOUBLE)",  # MariaDB shows six digits of it
+    "real": "{}::float8",
+    "jsonb": "{}::text",
+}
+
+
+def _values(database: Database, table: str) -> list[list[Any]]:
+    """What the drivers make of the rows, in the order of their keys; documents by their meaning."""
+    columns = _columns(database, table)
+    shown = ", ".join(_EXACT.get(kind, "{}").format(name) for name, kind in columns)
+    rows = [
+        [
+            json.loads(value, parse_float=Decimal, parse_int=Decimal)
+            if name == "doc" and value is not None
+            else value
+            for (name, _), value in zip(columns, row, strict=True)
+        ]
+        for row in database.execute(f"SELECT {shown} FROM {table}")
+    ]
+    return sorted(rows, key=lambda row: repr(row[0]))
+
+
+SPRUNG = [(side, table) for side in SIDES for table in TRAPS if table not in SIDES[side].lacks]
+on_each = pytest.mark.parametrize("engine", SIDES)
+
+
+@pytest.mark.parametrize(("engine", "table"), SPRUNG)
+def test_trap(carried: Carried, engine: str, table: str) -> None:
+    source, target = carried
+    if engine == "mariadb":
+        assert _dump(target, table) == _dump(source, table)
+    rows = _values(source, table)
+    assert rows
+    assert _values(target, table) == rows
+    report = truecopy.verify(source.url, target.url, tables=(table,))
     assert report.verdict == "equal"
+    assert [one.rows_compared for one in report.tables] == [len(rows)]
 
 
+def test_json_compared_as_string(to_postgresql: Carried) -> None:
+    """PostgreSQL writes them otherwise: `test_trap` has found them equal all the same."""
+    source, target = to_postgresql
+    shown = "SELECT id, {} FROM json_compared_as_string WHERE id IN (1, 5) ORDER BY id"
+    here, there = source.execute(shown.format("doc")), target.execute(shown.format("doc::text"))
+    assert [id_ for id_, _ in here] == [id_ for id_, _ in there] == [1, 5]
+    assert not set(here) & set(there)
+
+
+def test_json_compared_as_string_where_both_are_text(to_mariadb: Carried) -> None:
+    """Somebody wrote the same document in other words; and then another one that looks much alike."""
+    source, target = to_mariadb
+    table = "json_compared_as_string"
+    ((before,),) = target.execute(f"SELECT doc FROM {table} WHERE id = 5")
+
+    def verdict(doc: str) -> str:
+        target.execute(f"UPDATE {table} SET doc = %s WHERE id = 5", (doc,))
+        return str(truecopy.verify(source.url, target.url, tables=(table,)).verdict)
+
+    try:
+        assert verdict('{"b":{"x":15e-1,"y":"\u00e9"},"long":1.0}') == "equal"
+        assert verdict('{"b":{"x":15e-1,"y":"\u00e9"},"long":"1"}') == "different"
+        assert verdict('{"b":{"x":15e-2,"y":"\u00e9"},"long":1.0}') == "different"
+    finally:
+        assert verdict(before) == "equal"
+
+
+@on_each
+def test_float_minus_0(carried: Carried) -> None:
+    """`test_trap` has found it equal to what the target holds; here, that it was one."""
+    source, target = carried
+    held = {row[0]: row[1:] for row in _values(target, "float_minus_0")}
+    for row in (number for rows in MINUS_ZERO.values() for number in rows):
+        assert is_minus_zero(source, "float_minus_0", row)
+        assert held[row] == [0.0, 0.0]
+
+
+@on_each
 def test_stale_snapshot_row_written_after_the_newer_change(carried: Carried) -> None:
-    found = carried.target.execute("SELECT COUNT(*) FROM stale WHERE id <= 100 AND v = 1")
-    assert found == [(100,)]
+    asked = "SELECT COUNT(*) FROM stale WHERE id <= 100 AND v = 1"
+    assert carried.target.execute(asked) == [(100,)]
 
 
+@on_each
 def test_delete_applied_before_the_stale_snapshot_row(carried: Carried) -> None:
-    found = carried.target.execute("SELECT id, v FROM stale WHERE id BETWEEN 101 AND 150")
-    assert found == [(102, 8)]
+    asked = "SELECT id, v FROM stale WHERE id BETWEEN 101 AND 150"
+    assert carried.target.execute(asked) == [(102, 8)]
 
 
-def test_max_key_deleted_while_copying(carried: Carried) -> None:
+@on_each
+def test_max_key_deleted_after_it_was_read(carried: Carried) -> None:
     assert carried.target.execute("SELECT id FROM stale WHERE id >= 300") == [(301,)]
