@@ -28,6 +28,7 @@ class Broken(Enum):
     SET_FOR_COUNT = "the reverify store forgets a key, not the changes that were compared"
     UNSEEN_REVERIFIED = "a change counts as compared before the source shows it"
     LAST_WRITES_UNWATCHED = "the target verifier stops before the last write"
+    NO_PASS_AT_CUTOVER = "all rows are not compared once more before a cutover"
     SLICED_BY_SPELLING = "keys are sliced by their bytes where the target takes several for one"
     MERGED_APART = (
         "tables that are merged into one move on apart, and a row goes from one to another"

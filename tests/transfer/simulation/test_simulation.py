@@ -41,6 +41,7 @@ WHERE: dict[Broken, dict[str, Any]] = {
     Broken.SET_FOR_COUNT: {"verify": "inline", "has_faults": True},
     Broken.UNSEEN_REVERIFIED: {"verify": "inline", "has_faults": True},
     Broken.LAST_WRITES_UNWATCHED: {"verify": "full", "has_faults": True},
+    Broken.NO_PASS_AT_CUTOVER: {"verify": "inline", "has_faults": True},
     Broken.SLICED_BY_SPELLING: {"consistency": "row", "has_names": True},
     Broken.MERGED_APART: {"consistency": "table", "has_names": True},
 }
@@ -138,7 +139,7 @@ def test_at_most_once_loses_rows_and_gives_none_twice(target: Target) -> None:
     assert sum(outcome.lost for outcome in outcomes) > 0
 
 
-@pytest.mark.parametrize("verify", ["checksum", "full"])
+@pytest.mark.parametrize("verify", ["checksum", "iterative", "inline", "full"])
 def test_somebody_else_writes_and_is_found_out(verify: str, target: Target) -> None:
     outcomes = check(SCHEDULES // 10, target, verify=verify, has_faults=True)
     assert any("not ours" in outcome.reason for outcome in outcomes) == (verify == "full")

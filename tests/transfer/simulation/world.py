@@ -10,6 +10,7 @@ What may happen between any two steps, and what must come of it:
 - *A batch is cut otherwise* after a restart: what a part holds already is skipped, change by change.
 - *The shard is split* while it is copied or replicated, or dies before it was read to its end.
 - *Somebody else writes into the target*, or the writer itself is wrong: a verifier says so, before writers are let in.
+  Those that look at rows see it where it came before the last comparison of all rows, the others at any time.
 - *The driver dies during the cutover*: the next one finishes it, or lets the writers in again.
 """
 
@@ -30,6 +31,11 @@ from tests.transfer.simulation.target import MARK, Target
 from truecopy.transfer.ledger import Overtaken
 
 _MOODS = 0.2, 1, 1, 3
+_WRITES, _GOES_WRONG = 0.2, 0.005
+"""How probable they are at each step of the end: a write to the source during a cutover, and a fault."""
+_ROWS_AT_ONCE, _MOST_ROUNDS = 3, 6
+_SEE_ALL = "full", "checksum"
+"""Verifiers that see what is in no log of the source whenever it was written."""
 
 EQUAL, CAUGHT = "equal", "caught"
 UNDETECTED, FALSE_ALARM, STALE, WRITTEN_LATER, STUCK = (
@@ -75,13 +81,14 @@ class Schedule:
         # What survives a driver
         self.store = Store()
         self.watched = 0
-        self.pass_at = 0 if case.verify == "iterative" else KEYS
         # What does not
         self.driver: Driver | None = None
         self.late_drivers: list[Driver] = []
         self.attempts: list[Attempt] = []
         self.comparisons: list[Iterator[None]] = []
+        self.passing: Iterator[None] | None = None
         self.cutover: Iterator[None] | None = None
+        self.was_last_pass_begun = False
         # What only the test knows
         self.fault: str | None = None
         self.was_disturbed = False
@@ -125,7 +132,7 @@ class Schedule:
             "verify": (2, self._verify_some),
             "reverify": (4, self._reverify),
             "watch": (1, self._watch_some),
-            "cutover": (0.5, self._cut_over),
+            "cutover": (1, self._cut_over),
         }
         if self.case.reshards:
             actions["reshard"] = 2, self.source.reshard
@@ -133,8 +140,7 @@ class Schedule:
             actions["shard dies"] = 0.3, self.source.kill_old_shard
             actions["shard and driver die"] = 0.5, self._lose_site
         if self.case.has_faults:
-            if self.case.verify in ("full", "checksum"):
-                actions["rogue write"] = 0.5, self._write_rogue
+            actions["rogue write"] = 0.5, self._write_rogue
             actions["wrong write"] = 0.5, self._make_fault
         return actions
 
@@ -142,9 +148,10 @@ class Schedule:
 
     def _restart(self) -> None:
         if self.driver is None:
-            if self.lines.find() is not None and self.case.verify in ("inline", "full"):
-                self.pass_at = 0  # each resume begins a pass over everything
+            is_resumed = self.lines.find() is not None
             self.driver = Driver(self)
+            if is_resumed or self.case.verify == "iterative":
+                self._begin_pass()
             if self.driver.phase == CUTOVER and self.rng.random() < 0.5:
                 self.source.is_locked = False
                 self.driver.enter(REPLICATE)
@@ -203,7 +210,8 @@ class Schedule:
                 attempt.is_late = True
 
     def _lose_driver(self) -> None:
-        self.driver, self.cutover, self.comparisons = None, None, []
+        self.driver, self.cutover, self.comparisons, self.passing = None, None, [], None
+        self.was_last_pass_begun = False  # the next cutover makes another one
 
     def _lose_site(self) -> None:
         self._crash()
@@ -213,23 +221,31 @@ class Schedule:
     # What goes wrong
 
     def _write_rogue(self) -> None:
-        self.was_disturbed = True
         key = self.rng.randrange(KEYS)
-        if self.rng.random() < 0.2:
+        kind = self.rng.random()
+        if kind >= 0.2 and not self._would_be_found():
+            return
+        self.was_disturbed = True
+        if kind < 0.2:
             self.target.append(-1, None)
-        elif self.rng.random() < 0.5:
+        elif kind < 0.6:
             self.target.insert(key, -1, None, over=True)
         else:
             self.target.delete(key, None)
 
     def _make_fault(self) -> None:
-        elsewhere = self.case.verify in ("full", "checksum")
-        self.fault = self.rng.choice((VALUE, SKIPPED, ELSEWHERE) if elsewhere else (VALUE, SKIPPED))
+        self.fault = self.rng.choice((VALUE, SKIPPED, ELSEWHERE))
 
     def take_fault(self) -> str | None:
+        if self.fault == ELSEWHERE and not self._would_be_found():
+            return None
         fault, self.fault = self.fault, None
         self.was_disturbed = self.was_disturbed or fault is not None
         return fault
+
+    def _would_be_found(self) -> bool:
+        """Whether somebody has yet to see a row that is written now, and that no change of the source is about."""
+        return self.case.verify in _SEE_ALL or not self.was_last_pass_begun
 
     def fail(self, reason: str) -> None:
         raise Caught(reason)
@@ -240,14 +256,28 @@ class Schedule:
 
     # Verifiers
 
+    def _begin_pass(self) -> None:
+        """Over all rows; one that was under way is given up for it."""
+        if self.case.verify in ("inline", "iterative", "full"):
+            self.passing = self._pass()
+
     def _verify_some(self) -> None:
-        """A pass over all rows; what differs is compared again later."""
+        """Goes on with the pass that is under way, once the copy has converged."""
         if self.driver is None or self.driver.phase not in (REPLICATE, CUTOVER):
             return
-        for key in range(self.pass_at, min(self.pass_at + 3, KEYS)):
-            if self.source.row(key) != self.target.row(key):
-                self.store.add(key, None)
-        self.pass_at = min(self.pass_at + 3, KEYS)
+        if self.passing is not None and next(self.passing, self) is self:
+            self.passing = None
+
+    def _pass(self) -> Iterator[None]:
+        """Mirrors `digest_pass`: a row that differs may be on its way, so nothing is judged here."""
+        for low in range(0, KEYS, _ROWS_AT_ONCE):
+            high = min(low + _ROWS_AT_ONCE, KEYS)
+            wanted = self.source.rows(low, high)
+            yield
+            held = self.target.rows(low, high)
+            for key in range(low, high):
+                if wanted.get(key) != held.get(key):
+                    self.store.add(key, None)
 
     def _reverify(self) -> None:
         if self.comparisons and self.rng.random() < 0.5:
@@ -268,7 +298,7 @@ class Schedule:
         wanted = self.source.row(key)
         yield
         held = self.target.row(key)
-        if held != wanted and compared == taken and driver.phase == REPLICATE:
+        if held != wanted and compared == taken and driver.phase in (REPLICATE, CUTOVER):
             ends = driver.log_ends()
             while not driver.has_reached(ends):
                 yield
@@ -315,8 +345,18 @@ class Schedule:
             self._lose_driver()
 
     def _steps_of_cutover(self, driver: Driver) -> Iterator[None]:
+        """Mirrors `Cutover`: a pass and rounds of looks while writers write, and the rest while they wait."""
         driver.enter(CUTOVER)
         yield
+        self.was_last_pass_begun = True
+        if self.case.broken is not Broken.NO_PASS_AT_CUTOVER:
+            self._begin_pass()
+        while self.passing is not None:
+            self._verify_some()
+            yield
+        for _ in range(self.rng.randint(0, _MOST_ROUNDS)):
+            self._reverify()
+            yield
         self.source.lock()
         yield
         while not driver.is_drained():
@@ -335,11 +375,9 @@ class Schedule:
         self.is_done = True
 
     def _verify_last(self) -> None:
-        keys = set(self.store.keys()) | set(range(self.pass_at, KEYS))
-        if self.case.verify == "checksum":
-            keys = set(range(KEYS))
         if self.case.verify == "none" or not self.case.has_transactions:
             return
+        keys = range(KEYS) if self.case.verify == "checksum" else self.store.keys()
         for key in keys:
             if self.source.row(key) != self.target.row(key):
                 raise Caught(f"row {key} differs")
@@ -349,7 +387,10 @@ class Schedule:
     # The end
 
     def _finish(self) -> None:
-        """Nothing new happens any more: whatever was begun comes to its end."""
+        """Whatever was begun comes to its end.
+
+        Most cutovers are made here. So writers write until they are locked out, and things go wrong now and then.
+        """
         steps = (self._restart, self._drive, self._attempt, self._attempt, self._cut_over)
         others = (
             self._drive_late,
@@ -362,6 +403,10 @@ class Schedule:
         for _ in range(3000):
             if self.is_done:
                 return
+            if self.cutover is not None and self.rng.random() < _WRITES:
+                self.source.write()
+            if self.case.has_faults and self.rng.random() < _GOES_WRONG:
+                self.rng.choice((self._write_rogue, self._make_fault))()
             self.rng.choice(steps if self.rng.random() < 0.8 else others)()
 
     def _let_late_ones_go(self) -> None:
