@@ -1,6 +1,7 @@
 """SIGKILL of `cutover` and `switch-back` at random instants, under writers who go where the switch sends them.
 
-The instants come from a seed, which is printed; `TRUECOPY_SEED` gives another one, and `TRUECOPY_KILLS` more or fewer.
+The instants come from a seed, another one each time, which is printed; `TRUECOPY_SEED` takes that of a failure again,
+and `TRUECOPY_KILLS` makes them more or fewer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,10 +170,13 @@ def test_killed_at_random_instants(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     pair: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """No write that was told to be committed is lost, and all that stays is what the task's way needs."""
     source, target = (request.getfixturevalue(name) for name in PAIRS[pair])
-    seed = int(os.environ.get("TRUECOPY_SEED", "1"))
+    seed = int(os.environ.get("TRUECOPY_SEED", random.SystemRandom().randrange(2**32)))
+    record_property("seed", seed)
+    print(f"TRUECOPY_SEED={seed}")  # noqa: T201 - shown where the test fails, to run it again
     fill(source, 100)
     settings = started(source, target, "shop")
     file, where = tmp_path / "shop.yaml", tmp_path / "where"
@@ -192,7 +196,7 @@ def test_killed_at_random_instants(
         stack.callback(killing.close)
         with mover.running():
             approach, locked = killing.measure()
-            print(f"seed {seed}: {approach:.1f} s to the lock, {locked:.2f} s from there")  # noqa: T201
+            print(f"{approach:.1f} s to the lock, {locked:.2f} s from there")  # noqa: T201
             for number in range(KILLS):
                 print(f"kill {number}: {killing.kill(approach, locked)}")  # noqa: T201
             killing.finish()
