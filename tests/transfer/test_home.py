@@ -1,4 +1,4 @@
-"""Tables of several schemas of PostgreSQL: those at home are at home on the target, and the others stay in theirs."""
+"""Which schema of PostgreSQL is home: its tables are at home on the target, too, and the others stay in theirs."""
 
 from __future__ import annotations
 
