@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import Database
+from tests.servers import Database, MariaDB
 from tests.transfer.cutting import HOW, application, cut_over, fill, is_equal, started, switch_back
 from truecopy.model.errors import UsageError
 from truecopy.transfer.cutover.facts import CutoverReport
@@ -122,6 +122,20 @@ def test_a_write_that_passes_the_lock_is_found(
         assert report.state == "rolled-back"
         assert "after writers were locked out" in report.reason
         assert app.can_write()
+
+
+@pytest.mark.long
+def test_what_refuses_a_cutover_refuses_its_rehearsal(
+    spark: SparkSession, mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 20)
+    with MariaDB("--skip-log-bin") as server:
+        settings = started(mariadb_db, server.create_database("unlogged"))
+        for rehearse in (True, False):
+            with pytest.raises(UsageError, match="there would be no way back"):
+                cut_over(settings, rehearse=rehearse)
+            with pytest.raises(UsageError, match=r"give cutover\.commands\.switch"):
+                cut_over(settings, replace(HOW, lock="tables"), rehearse=rehearse)
 
 
 @pytest.mark.slow

@@ -44,6 +44,16 @@ def test_what_a_command_says_may_be_in_any_encoding(step: str) -> None:
         ordered(step, f"{said} >&2; exit 3")
 
 
+def test_a_command_that_fails_is_run_again(tmp_path: Path) -> None:
+    """As often as is asked for: what it talks to may be away for a moment."""
+    count = tmp_path / "count"
+    ordered(HOLD, f"echo x >> {count}; test $(wc -l < {count}) -ge 3")
+    assert len(count.read_text().splitlines()) == 3
+    with pytest.raises(CannotFinish, match="hold ended with 7"):
+        ordered(HOLD, f"echo x >> {count}; exit 7")
+    assert len(count.read_text().splitlines()) == 6
+
+
 def test_a_command_that_cannot_be_started_is_one_that_failed() -> None:
     with pytest.raises(
         CannotFinish, match=r"cutover\.commands\.release cannot be started: Argument"
@@ -52,7 +62,9 @@ def test_a_command_that_cannot_be_started_is_one_that_failed() -> None:
 
 
 def ordered(step: str, command: str) -> None:
-    hooks = Hooks(How(commands=Commands(**{step: command})), "cut", "forth")
+    commands = {HOLD: Commands(command), RELEASE: Commands("", command)}
+    how = How(commands=commands.get(step, Commands(switch=command)))
+    hooks = Hooks(how, "cut", "forth")
     if step == SWITCH:
         hooks.switch(5.0)
     else:

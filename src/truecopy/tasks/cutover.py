@@ -18,7 +18,12 @@ def cutover_settings(task: Task) -> How:
         max_downtime=asked.max_downtime,
         sequences=asked.sequences,
         reverse=asked.reverse,
-        commands=Commands(commands.hold or "", commands.release or "", commands.switch or ""),
+        commands=Commands(
+            commands.hold or "",
+            commands.release or "",
+            commands.switch or "",
+            commands.attempts,
+        ),
         callback=Callback(callback.url, callback.attempts, callback.timeout) if callback else None,
         verify=chosen_verifiers(task.verify),
     )

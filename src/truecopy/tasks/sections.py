@@ -132,7 +132,7 @@ class Stream(Section):
 
 
 class CutoverCommands(Section):
-    """Shell commands of a cutover. Each may be run twice; 0 means that everything is done."""
+    """Shell commands of a cutover. Each may be run again; 0 means that everything is done."""
 
     hold: str | None = None
     """Keeps writers from the old side (`lock: command`)."""
@@ -140,6 +140,8 @@ class CutoverCommands(Section):
     """Lets them in there again, when the cutover is given up (`lock: command`)."""
     switch: str | None = None
     """Lets writers into the new side, whatever `lock` is."""
+    attempts: Annotated[int, Field(ge=1)] = 3
+    """How often a command is run that does not end with 0."""
 
 
 class CutoverCallback(Section):

@@ -91,7 +91,7 @@ class Cutover:
             return after_kill.finish_without_source(stage, lost)
         left = self._find_left()
         if left is None or left.name not in state.UNDER_WAY:
-            self._refuse(rehearse)  # now it keeps nobody from replicating
+            self._refuse()  # now it keeps nobody from replicating
         stage.line = self._claim()
         stage.steps.take(stage.line.epoch)
         left = self._find_left()  # now that nobody else can go on with it
@@ -101,7 +101,7 @@ class Cutover:
                     return report
         elif left is not None and left.name == state.CATCHING_UP:
             stage.back.remove()
-        self._prepare(self._refuse(rehearse), rehearse)
+        self._prepare(self._refuse())
         try:
             self._follow()
             self._come_close()
@@ -149,18 +149,18 @@ class Cutover:
             begin_notes(target, stage.settings.task, claimed)
             return claimed
 
-    def _refuse(self, rehearse: bool) -> Writers:
+    def _refuse(self) -> Writers:
         """Finds out what can never be done; gives whom to hold off, and how."""
         stage = self._stage
         self._require_wanted()
         stage.facts.opens = stage.facts.opens or stage.back.locked()
-        way = self._find_way(rehearse)
+        way = self._find_way()
         new_side.require_open(stage, way)
         writers = stage.writers_here(way)
         require_reach(writers, stage.source)
         return writers
 
-    def _prepare(self, writers: Writers, rehearse: bool) -> None:
+    def _prepare(self, writers: Writers) -> None:
         """Finds out what would fail later, while it costs nothing."""
         stage = self._stage
         way = writers.way
@@ -179,7 +179,7 @@ class Cutover:
         if lines := stage.stream.missing():
             raise CannotFinish("; ".join(lines))
         stage.enter(state.CATCHING_UP)
-        if stage.how.reverse and not rehearse:
+        if stage.how.reverse:
             stage.back.prepare()
 
     def _require_wanted(self) -> None:
@@ -203,12 +203,11 @@ class Cutover:
         if reason:
             self._stage.said(f"{self._stage.settings.task} waits: {reason}")
 
-    def _find_way(self, rehearse: bool) -> str:
+    def _find_way(self) -> str:
         """How writers will be held off; refuses what can never be done."""
         stage = self._stage
         way = find_way(stage.here, stage.how)
-        if not rehearse:
-            require_possible(way, stage.how)
+        require_possible(way, stage.how)
         if stage.how.reverse:
             require_reversible(stage.plans)
         return way
@@ -339,5 +338,6 @@ class Cutover:
         stage = self._stage
         stage.downtime.end()
         rollback.release(stage, stage.writers, stage.facts.before)
+        stage.back.remove()
         stage.enter(state.REHEARSED)
         return stage.end(state.REHEARSED)

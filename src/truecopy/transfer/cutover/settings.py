@@ -12,9 +12,10 @@ AUTO, COMMAND, CALLBACK, NONE = "auto", "command", "callback", "none"
 
 @dataclass(frozen=True)
 class Commands:
-    """Shell commands; each may be run twice, and must leave everything done when it ends with 0.
+    """Shell commands; each may be run again, and must leave everything done when it ends with 0.
 
     Attributes:
+        attempts: How often one that ends otherwise is run.
         hold: Keeps writers from the old side.
         release: Lets them in there again.
         switch: Lets them into the new side.
@@ -23,6 +24,7 @@ class Commands:
     hold: str = ""
     release: str = ""
     switch: str = ""
+    attempts: int = 3
 
 
 @dataclass(frozen=True)

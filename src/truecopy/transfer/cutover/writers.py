@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -82,6 +82,16 @@ class Hooks:
             self._tell(self.how.callback, SWITCH, seconds)
 
     def _run(self, command: str, step: str, seconds: float) -> None:
+        """Runs a command until it ends with 0."""
+
+        def run(left: float) -> str:
+            return self._run_once(command, step, left)
+
+        if why := _until_done(run, self.how.commands.attempts, seconds):
+            raise CannotFinish(f"cutover.commands.{step} {why}")
+
+    def _run_once(self, command: str, step: str, seconds: float) -> str:
+        """Empty where it is done, else what came of it."""
         told = {
             "TRUECOPY_TASK": self.task,
             "TRUECOPY_STEP": step,
@@ -99,35 +109,49 @@ class Hooks:
                 start_new_session=True,  # a Ctrl-C that is refused here must not end it, either
             )
         except OSError as error:
-            raise CannotFinish(
-                f"cutover.commands.{step} cannot be started: {error.strerror}"
-            ) from None
+            return f"cannot be started: {error.strerror}"
         try:
-            out, err = process.communicate(timeout=max(seconds, 1.0))
+            out, err = process.communicate(timeout=seconds)
         except BaseException as error:
             _end_group(process)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            raise CannotFinish(
-                f"cutover.commands.{step} took longer than {seconds:.0f} s"
-            ) from None
-        if process.returncode:
-            said = (err or out).strip().splitlines()
-            why = f": {said[-1]}" if said else ""
-            raise CannotFinish(f"cutover.commands.{step} ended with {process.returncode}{why}")
+            return f"took longer than {seconds:.0f} s"
+        if not process.returncode:
+            return ""
+        said = (err or out).strip().splitlines()
+        return f"ended with {process.returncode}" + (f": {said[-1]}" if said else "")
 
     def _tell(self, callback: Callback, step: str, seconds: float) -> None:
         body = json.dumps({"task": self.task, "step": step, "direction": self.direction}).encode()
-        deadline = time.monotonic() + max(seconds, 1.0)
-        url, why = callback.url.reveal(), ""
-        for attempt in range(callback.attempts):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            if not (why := post(url, body, min(callback.seconds, left))):
-                return
-            time.sleep(min(_PAUSE_SECONDS * 2**attempt, max(deadline - time.monotonic(), 0.0)))
-        raise CannotFinish(f"cutover.callback did not do {step}: {why or 'it took too long'}")
+        url = callback.url.reveal()
+
+        def tell(left: float) -> str:
+            return post(url, body, min(callback.seconds, left))
+
+        if why := _until_done(tell, callback.attempts, seconds):
+            raise CannotFinish(f"cutover.callback did not do {step}: {why}")
+
+
+def _until_done(ask: Callable[[float], str], attempts: int, seconds: float) -> str:
+    """Asks again and again, for so long at most; gives what was said last, which is nothing where it is done.
+
+    Args:
+        ask: Is told how many seconds are left.
+        attempts: How often.
+        seconds: For how long.
+    """
+    deadline = time.monotonic() + max(seconds, 1.0)
+    why = ""
+    for attempt in range(attempts):
+        if attempt:
+            pause = _PAUSE_SECONDS * 2 ** (attempt - 1)
+            time.sleep(max(min(pause, deadline - time.monotonic()), 0.0))
+        if (left := deadline - time.monotonic()) <= 0:
+            break
+        if not (why := ask(left)):
+            return ""
+    return why or "it took too long"
 
 
 class EngineWriters:
