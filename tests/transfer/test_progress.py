@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -35,6 +36,18 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert meter.rate() < 1, "and then for a minute"
 
 
+def test_the_rate_of_a_table_that_comes_late() -> None:
+    """Its first chunk took some time to come, which nobody has measured: not longer than a rate looks back."""
+    clock = Clock()
+    clock.now = 3600.0
+    meter = Meter(clock, since=0.0)
+    meter.add(1000)
+    assert meter.rate() == 100
+    quick = Meter(clock, since=3598.0)
+    quick.add(1000)
+    assert quick.rate() == 500
+
+
 def test_the_version_of_a_table_is_its_own_or_the_one_that_is_furthest_behind() -> None:
     own = {"shop/t/a": ("0-1-5", 50), "shop/t/b": ("0-1-9", 90)}
     assert version_of("a", own) == Version("0-1-5", 50)
@@ -48,7 +61,7 @@ def test_the_version_of_a_table_is_its_own_or_the_one_that_is_furthest_behind() 
 def test_progress_as_json() -> None:
     tables = {
         "shop.a": TableProgress(100, 90, 2, 2, 7, Version("0-1-5", AT)),
-        "shop.b": TableProgress(50, 300, 4, 1),
+        "shop.b": TableProgress(50, 300, 4, 1, 0, Version("0-1-4", AT - 2_000_000), 25.0),
     }
     progress = Progress("shop", "snapshot", 3, rate=25.04, seconds_left=10.0, tables=tables)
     found = json.loads(json.dumps(progress.plain()))
@@ -59,6 +72,11 @@ def test_progress_as_json() -> None:
         "position": "0-1-5",
         "committed_at": "2023-11-14T22:13:20.000+00:00",
     }
+    behind = replace(progress, lag_seconds=0.5).plain()["tables"]
+    assert [behind[name]["rate"] for name in tables] == [0.0, 25.0]
+    assert [behind[name]["seconds_left"] for name in tables] == [None, 10.0]
+    assert [behind[name]["lag_seconds"] for name in tables] == [0.5, 2.5]
+    assert found["tables"]["shop.b"]["lag_seconds"] is None, "no driver tells"
     assert progress_line(progress) == "150 of about 400 rows (37 %), 25/s, 10 s left"
 
 

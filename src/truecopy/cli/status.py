@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from truecopy.cli.transfer_progress import ago, progress_line
+from truecopy.cli.transfer_progress import ago, duration, progress_line
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
 
 if TYPE_CHECKING:
@@ -146,14 +146,18 @@ def describe_limits(limits: Limits, changed: Mapping[str, Any]) -> Iterator[str]
 def _tables(found: Status) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
-    for name in ("rows copied", "of about", "changes"):
+    for name in ("rows copied", "of about", "changes", "rate", "left", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("version", overflow="fold")
     for name, one in found.progress.tables.items():
+        rate = f"{one.rate:,.0f}/s" if one.rate else ""
+        left, lag = (
+            "" if seconds is None else duration(seconds)
+            for seconds in (one.seconds_left, found.progress.lag_of(name))
+        )
         about = "all" if one.is_copied else f"{max(one.rows_about, one.rows_copied):,}"
         version = one.version.plain() if one.version else {}
         at = f"{version['committed_at'] or ''}  {version['position']}" if version else ""
-        table.add_row(
-            escape(name), f"{one.rows_copied:,}", about, f"{one.changes_applied:,}", escape(at)
-        )
+        numbers = (f"{one.rows_copied:,}", about, f"{one.changes_applied:,}", rate, left, lag)
+        table.add_row(escape(name), *numbers, escape(at))
     return table

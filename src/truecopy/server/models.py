@@ -168,7 +168,8 @@ class TaskDetail(TaskSummary):
     target: str
     verifiers: list[str]
     tables: dict[str, Any]
-    """By name: `rows_copied`, `rows_about`, `chunks`, `chunks_copied`, `changes_applied`, `version`."""
+    """By name: `rows_copied`, `rows_about`, `chunks`, `chunks_copied`, `changes_applied`, `version`,
+    `rate`, `seconds_left`, `lag_seconds`."""
 
 
 class TaskMade(TaskDetail):

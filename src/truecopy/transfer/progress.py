@@ -33,6 +33,7 @@ class TableProgress:
         chunks, chunks_copied: How it was cut, and what of that is in.
         changes_applied: Since the copy, as the drivers counted.
         version: None before a change of it was applied.
+        rate: Rows per second while it is copied, else changes, lately.
     """
 
     rows_copied: int = 0
@@ -41,13 +42,25 @@ class TableProgress:
     chunks_copied: int = 0
     changes_applied: int = 0
     version: Version | None = None
+    rate: float = 0.0
 
     @property
     def is_copied(self) -> bool:
         return self.chunks > 0 and self.chunks == self.chunks_copied
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Of its copy; None when that is not known or over."""
+        left = self.rows_about - self.rows_copied
+        return left / self.rate if self.rate and left > 0 and not self.is_copied else None
+
     def plain(self) -> dict[str, object]:
-        return {**asdict(self), "version": self.version.plain() if self.version else None}
+        return {
+            **asdict(self),
+            "version": self.version.plain() if self.version else None,
+            "rate": round(self.rate, 1),
+            "seconds_left": _rounded(self.seconds_left),
+        }
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,13 @@ class Progress:
         versions = (table.version for table in self.tables.values())
         return max((one.committed_at for one in versions if one), default=0)
 
+    def lag_of(self, table: str) -> float | None:
+        """How far one table is behind: as far as the whole, and farther where others have come farther."""
+        version = self.tables[table].version
+        if self.lag_seconds is None or version is None:
+            return self.lag_seconds
+        return self.lag_seconds + max(self.newest - version.committed_at, 0) / 1e6
+
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -106,17 +126,28 @@ class Progress:
             "rate": round(self.rate, 1),
             "seconds_left": _rounded(self.seconds_left),
             "lag_seconds": _rounded(self.lag_seconds),
-            "tables": {name: table.plain() for name, table in self.tables.items()},
+            "tables": {
+                name: {**table.plain(), "lag_seconds": _rounded(self.lag_of(name))}
+                for name, table in self.tables.items()
+            },
         }
 
 
 class Meter:
-    """Counts, and says how fast lately."""
+    """Counts, and says how fast lately.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        clock: For tests.
+        since: When nothing was counted yet; by default now.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, since: float | None = None
+    ) -> None:
         self._clock = clock
         self._total = 0
-        self._seen = deque([(clock(), 0)])
+        now = clock()
+        self._seen = deque([(now if since is None else max(since, now - WINDOW_SECONDS), 0)])
 
     def add(self, count: int) -> None:
         self._total += count

@@ -20,6 +20,8 @@ from truecopy.transfer.redefinition import DefinitionChanged
 from truecopy.transfer.snapshot import Copied
 
 BEAT_SECONDS = 2.0
+_MOST_RATES = 100
+"""Tables whose rates are kept where others read them: those that move most."""
 
 Tell = Callable[[Progress], None]
 
@@ -39,7 +41,8 @@ class Pulse:
         self._beating = threading.Lock()
         self._beat_at = 0.0
         self._tables: dict[str, TableProgress] = {}
-        self._meter = Meter()
+        self._meter, self._meters = Meter(), dict[str, Meter]()
+        self._since = time.monotonic()
         self._applied = Counter[str]()
         self._said = Counter[str]()
         self._lag: float | None = None
@@ -78,11 +81,12 @@ class Pulse:
     def enter(self, phase: str) -> None:
         """Another phase, with a rate of its own."""
         self.phase = phase
-        self._meter = Meter()
+        self.go_on()
 
     def go_on(self) -> None:
         """After a time in which nothing moved, which is no part of the rate."""
-        self._meter = Meter()
+        self._meter, self._meters = Meter(), {}
+        self._since = time.monotonic()
 
     def expect(self, about: Mapping[str, int], copied: Mapping[str, CopiedSoFar]) -> None:
         """What is to be copied, and what of it an earlier run has copied."""
@@ -109,7 +113,7 @@ class Pulse:
             rows_copied=known.rows_copied + chunk.rows,
             chunks_copied=known.chunks_copied + 1,
         )
-        self._meter.add(chunk.rows)
+        self._count({chunk.table: chunk.rows})
 
     @contextmanager
     def applying(self, applied: Mapping[str, int]) -> Iterator[None]:
@@ -118,7 +122,7 @@ class Pulse:
         try:
             yield
         finally:
-            self._meter.add(sum(applied.values()) - self._applied.total())
+            self._count(Counter(applied) - self._applied)
             self._applied = Counter(applied)
             self._offered_at = None
 
@@ -130,14 +134,27 @@ class Pulse:
         """Everything up to these positions of the source's shards is on the target."""
         self._reached = positions
 
+    def _count(self, moved: Mapping[str, int]) -> None:
+        """Rows or changes, by table."""
+        self._meter.add(sum(moved.values()))
+        for table, count in moved.items():
+            if table not in self._meters:
+                self._meters[table] = Meter(since=self._since)
+            self._meters[table].add(count)
+
     # What is told
 
     def progress(self) -> Progress:
         """As it is now."""
         waits = self.waits()
         rate = 0.0 if waits else self._meter.rate()
+        meters = {} if waits else dict(self._meters)
         tables = {
-            name: replace(known, changes_applied=known.changes_applied + self._applied[name])
+            name: replace(
+                known,
+                changes_applied=known.changes_applied + self._applied[name],
+                rate=meters[name].rate() if name in meters else 0.0,
+            )
             for name, known in self._tables.items()
         }
         now = Progress(self._task, self.phase, self._epoch, waits, rate, tables=tables)
@@ -171,13 +188,14 @@ class Pulse:
     def _end(self, how: str, more: Mapping[str, Any]) -> None:
         with suppress(TruecopyError):
             said = self._report(self.progress())
-            self._say({**said, "waits": "", "rate": 0.0, "ended": how, **more})
+            self._say({**said, "waits": "", "rate": 0.0, "rates": {}, "ended": how, **more})
 
     def _report(self, progress: Progress) -> dict[str, Any]:
         """What the ledger does not know itself."""
         return {
             "waits": progress.waits,
             "rate": progress.rate,
+            "rates": _largest({name: table.rate for name, table in progress.tables.items()}),
             "seconds_left": progress.seconds_left,
             "lag_seconds": progress.lag_seconds,
             "reached": dict(self._reached),
@@ -193,3 +211,8 @@ class Pulse:
     def _control(self) -> Iterator[Control]:
         with pool.lease(self._target) as session:
             yield Control(cast(Any, session), self._task)
+
+
+def _largest(rates: Mapping[str, float]) -> dict[str, float]:
+    moving = sorted(((rate, name) for name, rate in rates.items() if rate), reverse=True)
+    return {name: round(rate, 1) for rate, name in moving[:_MOST_RATES]}

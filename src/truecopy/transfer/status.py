@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from truecopy.engines import connect
@@ -131,6 +131,7 @@ def _progress(
     if line is None:
         return Progress(settings.task, NOT_BEGUN, 0)
     said = report.document if report is not None and is_running(line, report) else {}
+    rates = said.get("rates") or {}
     return Progress(
         settings.task,
         line.phase,
@@ -139,7 +140,7 @@ def _progress(
         rate=said.get("rate") or 0.0,
         seconds_left=said.get("seconds_left"),
         lag_seconds=said.get("lag_seconds"),
-        tables=tables,
+        tables={name: replace(one, rate=rates.get(name, 0.0)) for name, one in tables.items()},
     )
 
 
