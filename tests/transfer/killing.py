@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,13 +94,19 @@ def kill_all(run: subprocess.Popen[str]) -> None:
 
 def kill(run: subprocess.Popen[str], dice: random.Random) -> None:
     """The driver with all that it started, or before that only its Python workers, which Spark starts again."""
-    family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
-    workers = [one for one in family if _is_worker(one)]
-    if workers and dice.random() < 0.3:
-        for worker in workers:
-            worker.kill()
+    if dice.random() < 0.3 and kill_workers(run):
         time.sleep(dice.uniform(0.5, 4))
     kill_all(run)
+
+
+def kill_workers(run: subprocess.Popen[str]) -> int:
+    """Only its Python workers, with the daemon that forks them; says how many there were."""
+    family = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
+    workers = [one for one in family if _is_worker(one)]
+    for worker in workers:
+        with suppress(psutil.NoSuchProcess):  # it has ended by itself, or with its daemon
+            worker.kill()
+    return len(workers)
 
 
 def _is_worker(process: psutil.Process) -> bool:
