@@ -71,9 +71,11 @@ def test_a_table_that_is_emptied_after_the_last_pass_is_compared_whole(proving: 
     verifier = InlineVerifier(proving.scene(), proving.store())
     verifier.start(resumed=True)
     verifier.shrink()
-    proving.source.execute("DELETE FROM items")  # as a TRUNCATE that had no effect on the target
     (name,) = proving.scene().plans
     verifier.observe(EMPTIED.set_column(0, "table", [[name]]), {})
+    verifier.work()  # before it is applied, while both sides have the rows still
+    assert not verifier.finish().found
+    proving.source.execute("DELETE FROM items")  # as a TRUNCATE that had no effect on the target
     verifier.applied()
     outcome = verifier.finish()
     assert outcome.found

@@ -67,7 +67,7 @@ class InlineVerifier:
         self._definitions = Definitions()
         self._forms: dict[str, KeyForm | None] = {}
         self._pass_due = False
-        self._emptied: set[str] = set()
+        self._emptied, self._being_emptied = set[str](), set[str]()
         self._passed: Passed | None = None
         self._complete: dict[str, int] = {}
         self._acted = self._marked = False
@@ -85,7 +85,7 @@ class InlineVerifier:
     def observe(self, changes: pa.Table, reached: Mapping[str, str]) -> None:
         emptied = pc.is_in(changes.column("kind"), pa.array((TRUNCATE, DROP)))
         if pc.any(emptied).as_py():
-            self._emptied.update(changes.filter(emptied).column("table").to_pylist())
+            self._being_emptied.update(changes.filter(emptied).column("table").to_pylist())
             self._pass_due = True  # which rows went, no log says
             changes = changes.filter(pc.invert(emptied))
         if self._may_act(changes):
@@ -107,6 +107,10 @@ class InlineVerifier:
 
     def applied(self) -> None:
         self._store.release()
+        if self._being_emptied:
+            # A pass may have begun meanwhile, and have found the rows on both sides still.
+            self._emptied |= self._being_emptied
+            self._being_emptied, self._pass_due = set(), True
         self._marked, self._acted = self._marked or self._acted, False
 
     def work(self) -> Outcome:
