@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +12,7 @@ from tests.conftest import fresh_database
 from tests.servers import Database
 from tests.transfer.checking import errors, found
 from tests.transfer.cutting import HOW, application, cut_over, switch_back
+from truecopy.model.errors import UsageError
 from truecopy.model.finding import Level, Subject
 from truecopy.tasks.file import parse_task
 from truecopy.tasks.transfer import transfer_settings
@@ -167,3 +168,18 @@ def test_a_cutover_and_the_way_back(
         assert returned.state == "switched", returned.reason
         assert rows(shop) == elsewhere.rows()
         assert old.can_write()
+
+
+@pytest.mark.long
+def test_a_second_database_has_no_way_back(
+    spark: SparkSession, shop: Database, second_mariadb_db: Database
+) -> None:
+    """Its tables are none of the database that the target's URL names: said before writers notice anything."""
+    with fresh_database(second_mariadb_db.server) as other:
+        elsewhere = Elsewhere(second_mariadb_db, other.name)
+        settings = elsewhere.settings(shop)
+        Transfer(settings).run(until_caught_up=True)
+        for rehearse in (True, False):
+            with pytest.raises(UsageError, match=r"no way back: .*orders is in another database"):
+                cut_over(settings, rehearse=rehearse)
+        assert cut_over(settings, replace(HOW, reverse=False)).state == "switched"

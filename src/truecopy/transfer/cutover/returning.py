@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from truecopy.engines import pool
+from truecopy.engines.protocols import Introspects
 from truecopy.model.endpoint import parse_endpoint
 from truecopy.model.errors import CannotFinish, TruecopyError, UsageError
 from truecopy.stream.keyspace import KeyspaceStream
@@ -64,6 +65,7 @@ class Returning:
         """The new side must be able to tell its changes, and the old one to take them."""
         self.remove()
         try:
+            self._require_listed()
             stream = self._opened()
             if lines := stream.missing():
                 raise CannotFinish("; ".join(lines))
@@ -76,6 +78,14 @@ class Returning:
             raise UsageError(
                 f"there would be no way back: {error} (cutover.reverse: false cuts over without one)"
             ) from None
+
+    def _require_listed(self) -> None:
+        """Tables of another database of a server are written to by their names, and are no tables of its URL's."""
+        new = parse_endpoint(self._settings.source)
+        with pool.lease(new) as session:
+            listed = {str(name) for name in cast(Introspects, session).tables()}
+        if others := [name for name in self._settings.tables if name not in listed]:
+            raise UsageError(f"{', '.join(others)} is in another database than that of {new}")
 
     def locked(self) -> dict[str, Any]:
         """How the new side was locked, where an earlier cutover away from it did that."""
