@@ -27,6 +27,7 @@ from truecopy.transfer.replicate import Replication
 from truecopy.transfer.run import Transfer
 from truecopy.transfer.settings import Settings
 from truecopy.transfer.snapshot import Copied, CopyTask
+from truecopy.transfer.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -269,3 +270,22 @@ def test_changes_are_written_by_as_many_connections_as_are_allowed_now(
     assert used[-1] == 1
     narrow = replace(settings, limits=Limits(connections=3))
     assert narrow.request.parts == 3, "nor is the log read by more"
+
+
+@pytest.mark.long
+def test_a_copy_that_waits_is_stopped(
+    spark: SparkSession, mariadb_db: Database, second_mariadb_db: Database
+) -> None:
+    fill(mariadb_db, 50)
+    settings = Settings("move", mariadb_db.url, second_mariadb_db.url)
+    with connect(parse_endpoint(second_mariadb_db.url)) as session:
+        control = Control(cast(Any, session), "move")
+        control.create()
+        control.pause()
+    transfer = Transfer(settings)
+    waiting = threading.Thread(target=_closed, args=(transfer.run,))
+    waiting.start()
+    _until(lambda: read_status(settings).progress.waits == "paused by hand", 60)
+    transfer.stop()
+    waiting.join(30)
+    assert not waiting.is_alive()
