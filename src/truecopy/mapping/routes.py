@@ -11,6 +11,9 @@ from truecopy.mapping.choice import is_pattern, matches, nearest
 from truecopy.model.errors import UsageError
 from truecopy.model.table import TableName
 
+_PIECES = re.compile(r"\[!?\]?[^]]*\]|.", re.DOTALL)
+"""The parts of a pattern: a class such as `[0-9]`, or a character."""
+
 
 @dataclass(frozen=True)
 class Route:
@@ -102,15 +105,6 @@ def find_ways(
     return ways
 
 
-_PIECES = re.compile(r"\[!?\]?[^]]*\]|.", re.DOTALL)
-"""The parts of a pattern: a class such as `[0-9]`, or a character."""
-
-
-def _expression(piece: str) -> str:
-    """What one part of a pattern matches; what `*` matches is kept."""
-    return "(.*)" if piece == "*" else translate(piece).removesuffix(r"\Z")
-
-
 def parse_name(text: str) -> TableName:
     """Reads `schema.table` or `table`."""
     schema, _, table = text.rpartition(".")
@@ -124,3 +118,8 @@ def _replace(route: Route, name: TableName) -> TableName:
     found = re.fullmatch("".join(map(_expression, _PIECES.findall(route.pattern))), whole)
     parts = iter(found.groups() if found else ())
     return parse_name(re.sub(r"\*", lambda _: next(parts), route.table))
+
+
+def _expression(piece: str) -> str:
+    """What one part of a pattern matches; what `*` matches is kept."""
+    return "(.*)" if piece == "*" else translate(piece).removesuffix(r"\Z")
