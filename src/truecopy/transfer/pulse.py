@@ -193,6 +193,7 @@ class Pulse:
     def _report(self, progress: Progress) -> dict[str, Any]:
         """What the ledger does not know itself."""
         return {
+            "phase": progress.phase,
             "waits": progress.waits,
             "rate": progress.rate,
             "rates": _largest({name: table.rate for name, table in progress.tables.items()}),
