@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truecopy import ending
 from truecopy.model.errors import CannotFinish, KeyTaken, TruecopyError, UsageError
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ def explained() -> Iterator[None]:
 
 def explain_spark(error: BaseException) -> TruecopyError:
     """The cause of a failed job in one line; the whole trace is in the log file."""
+    if why := ending.reason():
+        return CannotFinish(why)
     log = log_file()
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{error}\n")

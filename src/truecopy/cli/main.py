@@ -13,8 +13,8 @@ import typer
 from setproctitle import setproctitle
 from typer.exceptions import TyperException
 
+from truecopy import ending, telemetry
 from truecopy import spark as spark_settings
-from truecopy import telemetry
 from truecopy.cli.cache import cache
 from truecopy.cli.changelog import changelog_app
 from truecopy.cli.check import check
@@ -45,7 +45,7 @@ from truecopy.cli.validate import validate_app
 from truecopy.cli.verify import verify
 from truecopy.extras import BROUGHT_BY, missing
 from truecopy.model.endpoint import mask_secrets, parse_endpoint
-from truecopy.model.errors import CannotFinish, TruecopyError
+from truecopy.model.errors import TruecopyError
 
 _INTERRUPTED = 130  # what the command line library makes of Ctrl-C
 
@@ -138,7 +138,7 @@ def _run() -> int:
             return _fail_unexpected(error)
         return _fail(f"this command {missing(error)}", 2)
     except Exception as error:  # noqa: BLE001 - the last resort: one line for the user, the trace for us
-        return _fail_unexpected(error)
+        return _fail(why, 3) if (why := ending.reason()) else _fail_unexpected(error)
     if code == _INTERRUPTED:
         return _fail("interrupted; the same command goes on where this one stopped", 3)
     return int(code or 0)
@@ -181,4 +181,5 @@ def _masked(text: str) -> str:
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    raise CannotFinish("terminated; the same command goes on where this one stopped")
+    ending.ask("terminated; the same command goes on where this one stopped")
+    ending.require_none()

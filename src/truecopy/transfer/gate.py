@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from truecopy import ending
 from truecopy.model.endpoint import Endpoint, parse_endpoint
 from truecopy.model.errors import CannotFinish, UsageError
 from truecopy.transfer.control import Wishes
@@ -95,6 +96,7 @@ class Gate:
         """Looks, and tells where that is not as it was."""
         if self._closed.is_set():
             raise Closed("stopped while it waited; the same command goes on")
+        ending.require_none()
         with self._lock:
             self._look()
             before, self.reason = self.reason, self._why(copies)

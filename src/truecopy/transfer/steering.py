@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from truecopy import ending
 from truecopy.engines import pool
 from truecopy.model.endpoint import Endpoint, mask_secrets, parse_endpoint
 from truecopy.model.errors import TruecopyError
@@ -122,6 +123,7 @@ class Steering:
                 look()
                 self._beat_when_idle()
                 try:
+                    ending.require_none()
                     check()
                 except BaseException:
                     self.stop(query)
