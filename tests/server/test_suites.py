@@ -49,7 +49,7 @@ def _tell_a_story(suite: Path, *server: str) -> None:
     assert ended["result"]["statuses"] == {"SUCCEEDED": 1, "FAILED": 1}, ended
     listed = truecopy("suite", "list", *server).out
     assert "differences" in listed
-    assert "1 succeeded, 1 failed" in listed
+    assert "1 failed, 1 succeeded" in listed
     late = truecopy("task", "stop-run", str(ended["id"]), *server)
     assert late.code != 0
     assert late.err.count("\n") == 1

@@ -201,9 +201,8 @@ def test_a_reader_sees_only_states_that_the_source_had(
     transfer, history, reader = Transfer(asked), History(), Reader(new)
     note = history.note_lsn if source == "postgres_db" else history.note
     hold, held = tmp_path / "hold", tmp_path / "held"
-    commands = Commands(
-        hold=f"touch {hold}; while [ ! -e {held} ]; do sleep 0.02; done", switch="true"
-    )
+    waits = f"touch {hold}; while [ ! -e {held} ]; do sleep 0.02; done"
+    commands = Commands(hold=waits, release="true", switch="true")
     with beside(reader), ThreadPoolExecutor(1) as aside:
         with writing(old, ROWS, pause=0.04, note=note):
             with beside(lambda _: transfer.run()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,9 +64,8 @@ def outcome(kind: str, files: Files, code: int | None) -> Outcome:
     documents = _documents(files.out)
     message = "" if code == 0 else _last_line(files.log) or _how(kind, code)
     if kind == QUERIES:
-        counts: dict[str, int] = {}
-        for one in documents:
-            counts[str(one.get("status"))] = counts.get(str(one.get("status")), 0) + 1
+        # Whichever ended first, it is told alike.
+        counts = dict(sorted(Counter(str(one.get("status")) for one in documents).items()))
         return Outcome(code, message, {"queries": len(documents), "statuses": counts}, documents)
     result = documents[-1] if documents else {}
     return Outcome(code, message, result, _take_differences(result), _certificates(result))
