@@ -182,4 +182,5 @@ def test_a_second_database_has_no_way_back(
         for rehearse in (True, False):
             with pytest.raises(UsageError, match=r"no way back: .*orders is in another database"):
                 cut_over(settings, rehearse=rehearse)
-        assert cut_over(settings, replace(HOW, reverse=False)).state == "switched"
+        with application(shop):
+            assert cut_over(settings, replace(HOW, reverse=False)).state == "switched"
