@@ -96,14 +96,15 @@ def test_commands_hold_writers_off_and_switch(
     fill(mariadb_db, 20)
     settings = started(mariadb_db, second_mariadb_db)
     note = f"echo $TRUECOPY_DIRECTION $TRUECOPY_TASK $TRUECOPY_STEP >> {tmp_path}/heard"
-    commands = Commands(note, note, f"{note}; echo no way >&2; exit 4")
+    commands = Commands(note, note, f"{note}; echo no way >&2; exit 4", attempts=2)
     failed = cut_over(settings, replace(HOW, lock="command", commands=commands))
     assert failed.state == "rolled-back"
     assert failed.reason == "cutover.commands.switch ended with 4: no way"
     done = cut_over(settings, replace(HOW, lock="tables", commands=replace(commands, switch=note)))
     assert done.state == "switched", done.reason
     heard = (tmp_path / "heard").read_text().split("\n")
-    assert heard == [f"forth cut {step}" for step in ("hold", "switch", "release", "switch")] + [""]
+    steps = ("hold", "switch", "switch", "release", "switch")
+    assert heard == [f"forth cut {step}" for step in steps] + [""]
 
 
 def test_a_downtime_that_is_too_long_is_given_up(

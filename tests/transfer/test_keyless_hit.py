@@ -49,7 +49,9 @@ def test_a_paused_attempt_does_not_win(
 ) -> None:
     """A worker stands still inside its transaction; another run takes the task over; then the worker goes on."""
     make(mariadb_db, 300)
-    file = task(tmp_path, mariadb_db, target, "delivery: exactly-once\n")
+    # A verifier would hear that its run was replaced, and end that with all of its workers.
+    more = "delivery: exactly-once\nverify: {inline: false}\n"
+    file = task(tmp_path, mariadb_db, target, more)
     at = "note_copied" if moment == "copy" else "advance"
     with workers_hit(tmp_path / "hook", signal.SIGSTOP, at) as hit:
         run = start("run", file)
