@@ -55,7 +55,7 @@ def test_others_whom_a_lock_does_not_reach_are_named(postgres_db: Database) -> N
             stack.enter_context(psycopg.connect(f"{postgres_db.url}?application_name=psql"))
             session = stack.enter_context(connect(parse_endpoint(f"postgresql://{own}:x@{at}")))
             assert isinstance(session, HoldsOffWriters)
-            found = sorted(line.split(" ")[0] for line in session.writers().beyond("revoke", ()))
+            found = sorted(line.split(" ")[0] for line in session.writers().beyond())
             assert found == sorted([member, all_data, server.user])
     finally:
         pool.close_idle()

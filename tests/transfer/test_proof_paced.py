@@ -55,7 +55,7 @@ def test_a_pass_asks_before_each_group_of_chunks(proving: Proving) -> None:
     with pytest.raises(Closed):
         list(results)
     gate = Gate(Limits(), lambda: Wishes(throttle={"connections": 3, "statement_seconds": 0.5}))
-    paced = replace(scene, gate=gate).wait_for_turn(Options())
+    paced = replace(scene, gate=gate).paced(Options())
     assert (paced.connections, paced.chunk_seconds) == (3, 0.5)
 
 

@@ -87,7 +87,7 @@ class MySQLWriters:
         settings = self._settings()
         return way == TABLES or bool(settings["read_only"])
 
-    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:  # noqa: ARG002
+    def beyond(self) -> list[str]:
         return []  # it cannot tell; the log shows what they write
 
     def ease(self, way: str) -> None:

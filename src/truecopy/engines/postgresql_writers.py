@@ -147,7 +147,7 @@ class PostgreSQLWriters:
     def closes(self, way: str, other: Session) -> bool:  # noqa: ARG002
         return False
 
-    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:  # noqa: ARG002
+    def beyond(self) -> list[str]:
         return [who for (who,) in self._session.fetch(Statement(_BEYOND))]
 
     def undoing(self, way: str, before: Before) -> list[str]:  # noqa: ARG002

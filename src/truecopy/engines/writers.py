@@ -49,7 +49,7 @@ class WriterGate(Protocol):
         """Whether the way closes all of a server, and the other session is connected to that one as well."""
         ...
 
-    def beyond(self, way: str, tables: Sequence[TableName]) -> list[str]:
+    def beyond(self) -> list[str]:
         """Who is connected now, is not of Truecopy, and could write on: each as a person would name it."""
         ...
 

@@ -108,8 +108,7 @@ class Fleet:
     def _transfer(self, leg: Settings) -> Transfer:
         """One run of a leg, which makes the indexes if the other legs to its target have passed their replay."""
         assert leg.leg is not None
-        others = (one for one in self._legs if one.target == leg.target and one.task != leg.task)
-        is_last = all(_phase(one) == REPLICATE for one in others)
+        is_last = all(_phase(one) == REPLICATE for one in self._beside(leg))
         return self._told(replace(leg, leg=replace(leg.leg, last=is_last)))
 
     def _told(self, leg: Settings) -> Transfer:
@@ -127,14 +126,9 @@ class Fleet:
         with pool.lease(parse_endpoint(self._legs[0].target)) as target:
             return target.driver_local
 
-    def _own(self, task: str) -> _Stands:
-        return partial(_stands, [leg for leg in self._legs if leg.task == task])
-
-    def _of_others(self, task: str) -> _Stands:
-        (target,) = (leg.target for leg in self._legs if leg.task == task)
-        return partial(
-            _stands, [leg for leg in self._legs if leg.task != task and leg.target == target]
-        )
+    def _beside(self, leg: Settings) -> list[Settings]:
+        """The other legs that have the same target."""
+        return [one for one in self._legs if one.target == leg.target and one.task != leg.task]
 
     def _in_turn(self) -> dict[str, RunReport]:
         """A file has one writer: leg after leg, until this thread is interrupted."""
@@ -148,8 +142,13 @@ class Fleet:
         transfers = {leg.task: self._transfer(leg) for leg in self._legs}
         with ThreadPoolExecutor(len(transfers), "leg") as threads:
             running = {
-                name: threads.submit(_keep_up, one, self._own(name), self._of_others(name))
-                for name, one in transfers.items()
+                leg.task: threads.submit(
+                    _keep_up,
+                    transfers[leg.task],
+                    partial(_stands, [leg]),
+                    partial(_stands, self._beside(leg)),
+                )
+                for leg in self._legs
             }
             try:
                 ended = _first_ended(running.values())

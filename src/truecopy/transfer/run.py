@@ -36,7 +36,6 @@ from truecopy.transfer.continuous.together import validating
 from truecopy.transfer.copying import Copying
 from truecopy.transfer.cutover.returning import forget_given_up
 from truecopy.transfer.cutover.state import require_no_cutover
-from truecopy.transfer.gate import Gate
 from truecopy.transfer.indexes import make_indexes, tie_tables
 from truecopy.transfer.joining import begin_notes, require_joined
 from truecopy.transfer.ledger import (
@@ -123,8 +122,7 @@ class Transfer:
         self._applied = AppliedByQuery({})
         self._end_asked_at = 0.0
         self._is_stopping = False
-        self._stop_query: Callable[[], None] | None = None
-        self._gate: Gate | None = None
+        self._stop_work: Callable[[], None] | None = None
         self._refused = 0
 
     def run(self, *, snapshot_only: bool = False, until_caught_up: bool = False) -> RunReport:
@@ -148,7 +146,7 @@ class Transfer:
             self._listener.progress,
             self._listener.said,
         )
-        self._gate = steering.gate
+        self._stop_work = steering.gate.close
         state, applied, waiting = SNAPSHOT, Counter[str](), 0
         replication: Replication | None = None
         with steering.running(beside=not is_file), ExitStack() as stack:
@@ -221,10 +219,8 @@ class Transfer:
     def stop(self) -> None:
         """Ends a run that another thread is in, after the chunks or the batch that are under way."""
         self._is_stopping = True
-        if self._stop_query is not None:
-            self._stop_query()
-        elif self._gate is not None:
-            self._gate.close()
+        if self._stop_work is not None:
+            self._stop_work()
 
     def _ledger(self, target: Session) -> Ledger:
         return Ledger(cast(Any, target), self._settings.task)
@@ -403,9 +399,9 @@ class Transfer:
             writer = writer.option("checkpointLocation", checkpoint)
             query = (writer.trigger(availableNow=True) if once else writer).start()
             self._applied.query = query
-            self._stop_query = partial(steering.stop, query)
+            self._stop_work = partial(steering.stop, query)
             if self._is_stopping:
-                self._stop_query()
+                self._stop_work()
 
             def both() -> None:
                 watch.check()

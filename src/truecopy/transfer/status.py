@@ -131,9 +131,8 @@ def _progress(
     if line is None:
         return Progress(settings.task, NOT_BEGUN, 0)
     said = report.document if report is not None and is_running(line, report) else {}
-    if (
-        said.get("phase", line.phase) != line.phase
-    ):  # it was told of another one, which had its own rate
+    # What was told of another phase had a rate of its own.
+    if said.get("phase", line.phase) != line.phase:
         said = {name: said[name] for name in ("waits", "lag_seconds") if name in said}
     rates = said.get("rates") or {}
     return Progress(

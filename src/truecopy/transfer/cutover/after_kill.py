@@ -110,8 +110,8 @@ def finish_without_source(stage: Stage, lost: CannotFinish) -> CutoverReport:
         stage.line = Ledger(cast(Any, target), stage.settings.task).claim({})
     stage.steps.take(stage.line.epoch)
     stage.notes.append(
-        f"{stage.source} does not answer ({lost}): what was made there to read its changes holds its log once it is"
-        " back; truecopy delete removes it"
+        f"nothing more was done on {stage.source} ({lost}): what was made there to read its changes holds its log for"
+        " as long as it is there; truecopy delete removes it"
     )
     with suppress(TruecopyError):
         stage.back.open_again()

@@ -15,10 +15,10 @@ class Commands:
     """Shell commands; each may be run again, and must leave everything done when it ends with 0.
 
     Attributes:
-        attempts: How often one that ends otherwise is run.
         hold: Keeps writers from the old side.
         release: Lets them in there again.
         switch: Lets them into the new side.
+        attempts: How often one that ends otherwise is run.
     """
 
     hold: str = ""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from truecopy.engines.protocols import Session
@@ -83,10 +84,7 @@ class Hooks:
 
     def _run(self, command: str, step: str, seconds: float) -> None:
         """Runs a command until it ends with 0."""
-
-        def run(left: float) -> str:
-            return self._run_once(command, step, left)
-
+        run = partial(self._run_once, command, step)
         if why := _until_done(run, self.how.commands.attempts, seconds):
             raise CannotFinish(f"cutover.commands.{step} {why}")
 
@@ -176,7 +174,7 @@ class EngineWriters:
         return self._gate.is_held(self.way, self._tables)
 
     def beyond(self) -> list[str]:
-        return self._gate.beyond(self.way, self._tables)
+        return self._gate.beyond()
 
     def ease(self) -> None:
         self._gate.ease(self.way)

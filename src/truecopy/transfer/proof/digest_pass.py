@@ -61,14 +61,14 @@ def digest_pass(scene: Scene, store: ReverifyStore) -> Passed:
     plans = [plan for plan in looked_up if not plan.is_mapped]
     rows = suspects = 0
     for plan in (plan for plan in looked_up if plan.is_mapped):
-        scene.wait_for_turn(live)
+        scene.wait_for_turn()
         for count, differences in differing(scene, [plan]):
             rows += count
             keys = sorted({difference.key for difference in from_arrow(differences)})
             suspects += len(keys)
             store.add_keys(plan.source_name, keys)
     comparisons = [plan.comparison for plan in plans]
-    for result in compare_all(scene.spark, comparisons, live, scene.wait_for_turn):
+    for result in compare_all(scene.spark, comparisons, live, scene.paced):
         rows += result.source.count
         if result.found:
             keys = sorted({difference.key for difference in from_arrow(result.table)})

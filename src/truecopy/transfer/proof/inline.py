@@ -115,8 +115,7 @@ class InlineVerifier:
 
     def work(self) -> Outcome:
         began = time.monotonic()
-        if self._scene.gate is not None:
-            self._scene.gate.before_looks()
+        self._scene.wait_for_turn()
         self._pass_if_due()
         looked = self._reverification.work()
         return self._outcome(began, looked.rows, looked.mismatches)

@@ -129,11 +129,16 @@ class Scene:
     has_applied: HasApplied | None = None
     gate: Gate | None = None
 
-    def wait_for_turn(self, options: Options) -> Options:
-        """Returns when rows may be compared; with the ceilings that hold then."""
+    def wait_for_turn(self) -> None:
+        """Returns when rows may be compared."""
+        if self.gate is not None:
+            self.gate.before_looks()
+
+    def paced(self, options: Options) -> Options:
+        """Waits for that; gives the options with the ceilings that hold then."""
+        self.wait_for_turn()
         if self.gate is None:
             return options
-        self.gate.before_looks()
         limits = self.gate.limits
         return replace(
             options,
